@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::path::Path as KeyPath;
 use super::problem::Problems;
-use super::{CertificateFiles, Config, LogOutput, Tls, UpstreamTls};
+use super::{Auth, CertificateFiles, Config, LogOutput, Tls, UpstreamTls};
 
 /// Maximum bytes of an error page; error pages are kept in memory.
 const PAGE_BYTES_MAX: u64 = 1 << 20;
@@ -38,6 +38,15 @@ pub(super) fn check(config: &Config, problems: &Problems) {
     for (name, cluster) in &config.clusters {
         let path = root.key("clusters").key(name).key("tls");
         cluster.tls.iter().for_each(|tls| tls_files_exist(tls, &path, problems));
+    }
+    for (index, route) in config.routes.iter().enumerate() {
+        if let Some(Auth::Basic(basic)) = &route.auth {
+            exists(
+                &basic.file,
+                &root.key("routes").index(index).key("auth").key("basic").key("file"),
+                problems,
+            );
+        }
     }
     for (index, listener) in config.listeners.iter().enumerate() {
         let path = root.key("listeners").index(index).key("tls");

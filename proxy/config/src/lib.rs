@@ -9,6 +9,7 @@ mod acme;
 mod acme_names;
 mod address;
 mod assist;
+mod auth;
 mod buffering;
 mod cluster;
 mod clusters;
@@ -71,6 +72,7 @@ pub use assist::{
     AssistMode, EndpointBypass, KernelAssists, RouteDirect, Runtime, Switch, WorkerPlacement,
     WorkerScheduling,
 };
+pub use auth::{Auth, BasicAuth, ForwardAuth};
 pub use buffering::{Buffering, Buffers};
 pub use cluster::{
     AutoLimit, Balance, Cluster, Ejection, Endpoint, HashKey, HealthCheck, MaxInFlight, Pool, Queue,

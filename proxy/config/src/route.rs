@@ -1,6 +1,6 @@
 //! Configured routes. Types only; `routes` reads them.
 
-use super::{Access, Buffering, Conditions, Exceptions, Retry, RouteDirect};
+use super::{Access, Auth, Buffering, Conditions, Exceptions, Retry, RouteDirect};
 
 /// A match rule and its action.
 ///
@@ -25,6 +25,8 @@ pub struct Route {
     pub access: Option<Access>,
     /// Names of the rate limits that its requests count for.
     pub rate_limits: Vec<String>,
+    /// Who may use it; `None` is everybody.
+    pub auth: Option<Auth>,
     /// The action for a request that matches.
     pub action: Action,
     /// Remove `path_prefix` from the target before forwarding.

@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use serde_yaml::Value;
 
 use super::access::ACCESS;
+use super::auth::AUTH;
 use super::codec::{Codec, Flag, List, Optional, Own, Table, checked, keys, lowered, map, number, word};
 use super::condition::NOT;
 use super::defaults::{BODY_IDLE_TIMEOUT_MS, RESPONSE_TIMEOUT_MS};
@@ -35,6 +36,7 @@ keys! { Route {
     path_regex: None, Optional(checked(condition::checked_pattern));
     not: Exceptions::default(), NOT;
     access: None, Optional(ACCESS);
+    auth: None, Optional(AUTH);
     rate_limits: Vec::new(), List(OF_ROUTE_MAX, checked(text::name));
     strip_prefix: false, Flag;
     rewrite: None, Optional(checked(|_| Ok(())));
@@ -92,6 +94,7 @@ fn route(item: &Item<'_>, clusters: &BTreeMap<String, Cluster>) -> Route {
     route.read_keys(&mut fields);
     route.conditions.read_keys(&mut fields);
     fields.refuse_null("access", "allow, deny or both");
+    fields.refuse_null("auth", "basic or forward");
     fields.refuse_null("rate_limits", "names of limits");
     fields.refuse_null("client", "networks such as 10.0.0.0/8");
     fields.refuse_null("query", "names of parameters");

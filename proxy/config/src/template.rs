@@ -65,6 +65,8 @@ variables! {
     TlsVersion = "tls_version";
     /// Server name that the client's TLS handshake asked for.
     TlsSni = "tls_sni";
+    /// Name of the user, by `auth.basic`.
+    AuthUser = "auth_user";
     /// Subject of the client's certificate, if it was verified.
     ClientCertSubject = "client_cert_subject";
 }

@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
-use sluice_config::{Action, Address, AssistMode, Conditions, Config, Exceptions, Route};
+use sluice_config::{
+    Action, Address, AssistMode, Auth, Conditions, Config, Exceptions, Listener, Protocol, Route,
+};
 use sluice_core::router::normalised;
 use sluice_engine::detour::detours;
 
@@ -13,7 +15,13 @@ const MOST: usize = 20;
 
 /// A sentence for each, prefixed with its path.
 pub fn warnings(config: &Config) -> Vec<String> {
-    let kinds = [shadowed(&config.routes), doubled(&config.routes), circles(config)];
+    let kinds = [
+        shadowed(&config.routes),
+        doubled(&config.routes),
+        circles(config),
+        readable(config),
+        unused(config),
+    ];
     kinds.into_iter().flat_map(|kind| kind.into_iter().take(MOST)).collect()
 }
 
@@ -59,7 +67,9 @@ impl<'r> Place<'r> {
 
 /// Whether it is a rule that keeps requests from applications.
 fn is_rule(route: &Route) -> bool {
-    matches!(route.action, Action::Respond { .. } | Action::Redirect { .. }) || route.access.is_some()
+    matches!(route.action, Action::Respond { .. } | Action::Redirect { .. })
+        || route.access.is_some()
+        || route.auth.is_some()
 }
 
 /// Whether its prefix matches all paths of a place.
@@ -110,6 +120,42 @@ fn shadow<'r>(
         });
         taker.map(|(index, route)| (*host, *index, route.path_prefix.as_str()))
     })
+}
+
+/// Routes that ask for passwords on a listener where others can read them.
+fn readable(config: &Config) -> Vec<String> {
+    let is_open = |listener: &&Listener| {
+        let is_local = match &listener.address {
+            Address::Ip(address) => address.ip().to_canonical().is_loopback(),
+            Address::Name(name, _) => name == "localhost",
+            Address::Unix(_) => true,
+        };
+        let is_http = listener.protocol == Protocol::Http && listener.redirect_to_https.is_none();
+        is_http && listener.tls.is_none() && !is_local
+    };
+    let open: Vec<&str> =
+        config.listeners.iter().filter(is_open).map(|listener| listener.name.as_str()).collect();
+    let asks = |route: &Route| matches!(route.auth, Some(Auth::Basic(_)));
+    let routes = config.routes.iter().enumerate().filter(|(_, route)| asks(route));
+    let warnings = routes.filter_map(|(index, route)| {
+        let here = &route.conditions.listeners;
+        let listener = open.iter().find(|name| here.is_empty() || here.iter().any(|one| one == *name))?;
+        Some(format!(
+            "routes[{index}].auth.basic: passwords come in plain text on the listener {}; add tls to it, or \
+             redirect_to_https",
+            quote(listener)
+        ))
+    });
+    warnings.collect()
+}
+
+/// Rate limits that limit nothing.
+fn unused(config: &Config) -> Vec<String> {
+    let is_used = |name: &String| config.routes.iter().any(|route| route.rate_limits.contains(name));
+    let unused = config.rate_limits.keys().filter(|name| !is_used(name));
+    unused
+        .map(|name| format!("rate_limits.{name}: no route uses it; name it in rate_limits of a route"))
+        .collect()
 }
 
 fn said_of_shadow((index, (host, taker, prefix)): (usize, (&str, usize, &str))) -> String {
@@ -260,6 +306,35 @@ mod tests {
         assert_eq!(
             costs_of("routes: [{cluster: app}]\nvia: true"),
             ["routes[0]: its responses are not returned directly: via adds a field"]
+        );
+    }
+
+    #[test]
+    fn passwords_in_plain_text_and_unused_limits_are_reported() {
+        let check = |listeners: &str, route: &str| {
+            let text = format!(
+                "listeners: [{listeners}]\nclusters: {{app: {{endpoints: ['127.0.0.1:3000']}}}}\nroutes: [{{cluster: app, \
+                 {route}}}]\nrate_limits: {{a: {{rate: 1/s}}, b: {{rate: 1/s}}}}"
+            );
+            warnings(&sluice_config::parse("test.yaml", &text, &[]).unwrap())
+        };
+        let open = "{address: '0.0.0.0:80', name: main}";
+        let asks = "auth: {basic: {file: /users}}, rate_limits: [a, b]";
+        assert_eq!(
+            check(open, asks),
+            [
+                "routes[0].auth.basic: passwords come in plain text on the listener \"main\"; add tls to it, or \
+              redirect_to_https"
+            ]
+        );
+        let local = "{address: '127.0.0.1:80', name: local}";
+        assert_eq!(check(local, asks), [""; 0]);
+        assert_eq!(check("{address: '0.0.0.0:80', redirect_to_https: on}", asks), [""; 0]);
+        let there = &format!("{asks}, listeners: [local]");
+        assert_eq!(check(&format!("{open}, {local}"), there), [""; 0]);
+        assert_eq!(
+            check(open, "rate_limits: [b]"),
+            ["rate_limits.a: no route uses it; name it in rate_limits of a route"]
         );
     }
 

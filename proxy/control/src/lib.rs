@@ -12,6 +12,7 @@ pub mod health;
 pub mod state_file;
 pub mod resolve;
 pub mod acme;
+mod authority;
 mod outbound;
 
 // -- what it shows --

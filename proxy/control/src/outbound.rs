@@ -1,5 +1,6 @@
 //! Connections to the URLs that the configuration names: plain ones and verified TLS.
 
+use std::fmt::Write;
 use std::io;
 use std::sync::Arc;
 
@@ -56,4 +57,18 @@ fn server_name(address: &Address) -> io::Result<ServerName<'static>> {
 pub(crate) fn client_config(roots: Arc<RootCertStore>) -> Result<ClientConfig, rustls::Error> {
     let builder = ClientConfig::builder_with_provider(Arc::new(crypto::default_provider()));
     Ok(builder.with_safe_default_protocol_versions()?.with_root_certificates(roots).with_no_client_auth())
+}
+
+/// An error with its causes, without repetitions.
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let said = cause.to_string();
+        if !text.contains(&said) {
+            let _ = write!(text, ": {said}");
+        }
+        source = cause.source();
+    }
+    text
 }

@@ -76,6 +76,10 @@ reasons! {
     /// The request's host differs from the host of the TLS handshake, on a listener with client certificates (RFC 9110
     /// 15.5.20).
     MisdirectedRequest = "misdirected_request", Downstream, 421;
+    /// The route needs a name and a password, and the request has none or wrong ones.
+    Unauthorized = "unauthorized", Downstream, 401;
+    /// The authority of the route (`auth.forward`) refused the request; the client got its response.
+    AuthRefused = "auth_refused", Downstream, 401;
     /// `access` refuses the client; in a tunnel, the connection is closed without a response.
     AccessDenied = "access_denied", Downstream, 403;
     /// The client is banned; in a tunnel, the connection is closed without a response.
@@ -110,6 +114,14 @@ reasons! {
     ConnectRefused = "connect_refused", Upstream, 502;
     /// Connecting failed for another reason.
     ConnectFailed = "connect_failed", Upstream, 502;
+    /// The authority of the route (`auth.forward`) cannot be reached, or its response cannot be used; the log says why.
+    AuthFailed = "auth_failed", Upstream, 502;
+    /// The authority of the route did not answer in time.
+    AuthTimeout = "auth_timeout", Upstream, 504;
+    /// Too many requests wait for the authority of the route, or for passwords to be compared.
+    AuthBusy = "auth_busy", Internal, 503;
+    /// What `auth` needs was not loaded.
+    AuthUnavailable = "auth_unavailable", Internal, 503;
     /// Connecting took too long.
     ConnectTimeout = "connect_timeout", Upstream, 504;
     /// The endpoint's certificate has expired.

@@ -9,6 +9,7 @@ use sluice_core::html::escape_html;
 use sluice_core::service::entry::ServiceEntry;
 use sluice_http::{FieldEdits, FieldKind, Framing, Method, RequestHead, Version, canonical_reason};
 
+use crate::authority::Fields;
 use crate::opening::Opening;
 
 /// Which error page cannot be read, and why.
@@ -56,10 +57,11 @@ pub(crate) struct Local<'a> {
     pub(crate) status: u16,
     /// The reason code.
     reason: Option<Reason>,
-    body: Option<(&'a str, &'a str)>,
+    /// With its type, which is empty if there is none.
+    body: Option<(&'a str, Cow<'a, [u8]>)>,
     location: Option<String>,
     /// Further fields of its status, such as Allow.
-    fields: Vec<(&'static [u8], Vec<u8>)>,
+    fields: Vec<(Cow<'static, [u8]>, Vec<u8>)>,
     /// An additional message.
     message: String,
     /// Whether it responds to a HEAD that could not be parsed.
@@ -145,7 +147,19 @@ impl<'a> Local<'a> {
 
     /// The same with further fields.
     pub(crate) fn with_fields(self, fields: impl Into<Vec<(&'static [u8], Vec<u8>)>>) -> Self {
-        Self { fields: fields.into(), ..self }
+        let fields = fields.into().into_iter().map(|(name, value)| (Cow::Borrowed(name), value)).collect();
+        Self { fields, ..self }
+    }
+
+    /// The response of another server, with all fields except those that frame it.
+    pub(crate) fn passed_on(status: u16, fields: Fields, body: Vec<u8>) -> Self {
+        let fields = fields.into_iter().map(|(name, value)| (Cow::Owned(name), value)).collect();
+        Self { body: Some(("", Cow::Owned(body))), fields, ..Self::fixed(status, "", "") }
+    }
+
+    /// The failure that it reports.
+    pub(crate) fn failure(&self) -> Option<Reason> {
+        self.reason
     }
 
     /// Adds a message for the reader; none if it is empty.
@@ -175,7 +189,7 @@ impl<'a> Local<'a> {
         Self {
             status,
             reason: None,
-            body: Some((content_type, body)),
+            body: Some((content_type, Cow::Borrowed(body.as_bytes()))),
             location: None,
             fields: Vec::new(),
             message: String::new(),
@@ -221,8 +235,8 @@ impl<'a> Local<'a> {
     }
 
     fn content<'p>(&'p self, head: &RequestHead, pages: &'p ErrorPages) -> (&'p str, Cow<'p, [u8]>) {
-        if let Some((content_type, body)) = self.body {
-            return (content_type, Cow::Borrowed(body.as_bytes()));
+        if let Some((content_type, body)) = &self.body {
+            return (content_type, Cow::Borrowed(body));
         }
         if let Some((content_type, page)) = pages.0.get(&self.status) {
             return (content_type, Cow::Borrowed(page));
@@ -324,7 +338,7 @@ pub(crate) fn encode(
         edits.render(sink);
     }
     if !is_bodiless {
-        if is_kept(b"Content-Type") {
+        if is_kept(b"Content-Type") && !content_type.is_empty() {
             sink.field(b"Content-Type", content_type.as_bytes());
         }
         sink.framing(Framing::Length(body.len() as u64));

@@ -18,7 +18,8 @@ use sluice_http::FieldEdits;
 
 use crate::debug;
 use crate::detour::detours;
-use crate::response::ErrorPages;
+use crate::equipment::Equipment;
+use crate::guard::Guard;
 use crate::templates::EditTemplates;
 
 /// Everything that an exchange looks up. A running exchange keeps the snapshot that it started with.
@@ -37,8 +38,8 @@ pub struct Snapshot {
     pub(crate) routes: Vec<RouteEntry>,
     /// Clusters by name.
     pub clusters: BTreeMap<String, Arc<Cluster>>,
-    /// Bodies of sluice's own error responses.
-    pub error_pages: ErrorPages,
+    /// What the routes need beside the configuration.
+    pub equipment: Equipment,
     /// The token for debug fields, if configured.
     pub(crate) debug: Option<debug::Token>,
 }
@@ -104,6 +105,8 @@ pub(crate) struct RouteEntry {
     pub(crate) gate: Option<Gate>,
     /// How often a client may use it; nearly always none.
     pub(crate) limiters: Box<[Arc<RateLimiter>]>,
+    /// Who may use it; `None` is everybody.
+    pub(crate) guard: Option<Guard>,
     /// Edits of heads that depend on the request; they replace those below.
     pub(crate) templates: Option<Box<EditTemplates>>,
     /// Edits of the request head.
@@ -130,7 +133,7 @@ impl Snapshot {
     pub fn new(
         config: Config,
         clusters: BTreeMap<String, Arc<Cluster>>,
-        error_pages: ErrorPages,
+        equipment: Equipment,
         before: Option<&Self>,
     ) -> Self {
         let bans = before.map_or_else(Arc::default, |before| Arc::clone(&before.bans));
@@ -139,11 +142,12 @@ impl Snapshot {
         for (route, entry) in config.routes.iter().zip(&mut routes) {
             let of_route = route.rate_limits.iter().filter_map(|name| limiters.get(name));
             entry.limiters = of_route.map(Arc::clone).collect();
+            entry.guard = route.auth.as_ref().map(|auth| Guard::new(auth, &equipment));
         }
         let debug = config.debug_token_file.as_deref().map(debug::Token::load);
         let router = Router::new(&config.routes);
         let gates = Gates::new(&config.access);
-        Self { router, gates, bans, limiters, routes, clusters, error_pages, debug, config }
+        Self { router, gates, bans, limiters, routes, clusters, equipment, debug, config }
     }
 
     /// Directs the routes of deployed services, by name, to the services.
@@ -174,6 +178,7 @@ fn entry(route: &config::Route, clusters: &BTreeMap<String, Arc<Cluster>>, confi
         rewrite: Rewrite::of(route),
         gate: route.access.as_ref().map(Gate::new),
         limiters: Box::default(),
+        guard: None,
         templates: EditTemplates::of(route),
         request_edits: edits(&route.request_headers),
         response_edits,

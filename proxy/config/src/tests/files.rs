@@ -69,7 +69,8 @@ admin: {}
 acme: {dns_hook: {}, external_account: {}}
 listeners: [{tls: {certificates: [{}], client_auth: {}, acme: {on_demand: {}}}, redirect_to_https: {}, hsts: {}}, {protocol: tls-passthrough}]
 routes:
-  - {headers: [{}], query: [{}], not: {headers: [{}]}, access: {}, redirect: {}, respond: {}, retry: {}, request_headers: {}, response_headers: {}}
+  - {headers: [{}], query: [{}], not: {headers: [{}]}, access: {}, auth: {basic: {}}, redirect: {}, respond: {}, retry: {}, request_headers: {}, response_headers: {}}
+  - {auth: {forward: {}}}
 clusters:
   a: {endpoints: [{}], balance: {hash: {}}, health_check: {}, ejection: {}, pool: {}, retry: {}, queue: {}, auto_limit: {}, tls: {client_certificate: {}}}
 ";

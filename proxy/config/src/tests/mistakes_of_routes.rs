@@ -110,6 +110,25 @@ const ROUTES: &[(&str, &str)] = &[
         "{cluster: api, rate_limits: [login]}",
         "5: routes[0].rate_limits[0]: no rate limit is named \"login\"; write the name of one under rate_limits",
     ),
+    ("{cluster: api, auth: }", "5: routes[0].auth: found no value; write basic or forward or remove the key"),
+    ("{cluster: api, auth: {}}", "5: routes[0].auth: expected exactly one key; write basic or forward"),
+    (
+        "{cluster: api, auth: {basic: {}}}",
+        "5: routes[0].auth.basic: file is missing; write a file that htpasswd -B writes",
+    ),
+    (
+        "{cluster: api, auth: {basic: {file: /a, realm: 'a\"b'}}}",
+        "5: routes[0].auth.basic.realm: \"a\\\"b\" is not a realm; write up to 200 characters without quotes and \
+         backslashes",
+    ),
+    (
+        "{cluster: api, auth: {forward: {url: 'ftp://a'}}}",
+        "5: routes[0].auth.forward.url: \"ftp://a\" is not a URL; write http://host:port/path",
+    ),
+    (
+        "{cluster: api, auth: {forward: {url: 'http://a', copy: [Host]}}}",
+        "5: routes[0].auth.forward.copy[0]: \"Host\" cannot be changed here; write host_rewrite",
+    ),
     (
         "{cluster: api, rate_limits: }",
         "5: routes[0].rate_limits: found no value; write names of limits or remove the key",

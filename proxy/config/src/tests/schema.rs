@@ -36,6 +36,7 @@ const NOT_OF_SHAPE: &[&str] = &[
     "access: found no",
     "allow: found no",
     "rate_limits: found no",
+    "auth: found no",
 ];
 
 fn value(text: &str) -> Option<Value> {

@@ -22,8 +22,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use sluice_core::tls::system_roots;
 
-use super::failure::with_causes;
-use crate::outbound::client_config;
+use crate::outbound::{client_config, with_causes};
 
 /// Time limit of one request, including its response. Some authorities take a while to sign.
 const TIMEOUT: Duration = Duration::from_secs(30);

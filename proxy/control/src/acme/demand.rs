@@ -11,8 +11,8 @@ use hyper::header::{CONNECTION, HOST, USER_AGENT};
 use sluice_config::{OnDemand, Question, is_issuable};
 use tokio::time::timeout;
 
-use super::failure::with_causes;
 use crate::outbound;
+use crate::outbound::with_causes;
 
 /// Maximum number of remembered refusals. Beyond it, the oldest half is dropped.
 const DENIED_MAX: usize = 10_000;

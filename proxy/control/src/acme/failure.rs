@@ -1,12 +1,12 @@
 //! Why there is no certificate, as reported by its source.
 
-use std::error::Error;
 use std::fmt::Write;
 use std::time::Duration;
 
 use instant_acme::Problem;
 
 use super::AcmeError;
+use crate::outbound::with_causes;
 
 /// Prefix of problem types (RFC 8555 section 6.7).
 const TYPES: &str = "urn:ietf:params:acme:error:";
@@ -89,18 +89,4 @@ fn described(problem: &Problem) -> String {
     }
     // Control characters are replaced, so that the log has one line.
     text.replace(char::is_control, " ")
-}
-
-/// An error with its causes, without repetitions.
-pub(super) fn with_causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let said = cause.to_string();
-        if !text.contains(&said) {
-            let _ = write!(text, ": {said}");
-        }
-        source = cause.source();
-    }
-    text
 }

@@ -87,7 +87,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use sluice_config::Config;
-    use sluice_engine::response::ErrorPages;
+    use sluice_engine::equipment::Equipment;
 
     use super::*;
 
@@ -95,7 +95,7 @@ mod tests {
     fn bans_are_added_listed_and_removed() {
         let config =
             Config { trusted_proxies: vec!["10.0.0.0/8".parse().unwrap()], bans_max: 1, ..Config::default() };
-        let snapshot = Snapshot::new(config, BTreeMap::new(), ErrorPages::default(), None);
+        let snapshot = Snapshot::new(config, BTreeMap::new(), Equipment::default(), None);
         let ask = |method, path: &str, body: &str| answer(&snapshot, &method, path, body.as_bytes());
         let add = |client: &str| {
             ask(Method::POST, BANS, &format!("{{\"client\": \"{client}\", \"for_ms\": 60000}}"))

@@ -2,7 +2,7 @@
 
 use sluice_core::tls::TlsConfigError;
 use sluice_engine::AssistError;
-use sluice_engine::response::PagesError;
+use sluice_engine::equipment::EquipmentError;
 use sluice_net::listener::BindError;
 
 use crate::acme::AcmeError;
@@ -50,9 +50,9 @@ pub enum ReloadError {
     /// certificates cannot be issued
     #[error(transparent)]
     Acme(#[from] AcmeError),
-    /// an error page cannot be read
+    /// an error page or a file of users cannot be read
     #[error(transparent)]
-    Pages(#[from] PagesError),
+    Equipment(#[from] EquipmentError),
     /// another step failed
     #[error("{0}")]
     Step(String),

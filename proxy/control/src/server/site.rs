@@ -15,7 +15,7 @@ use sluice_core::cluster::{Cluster, Endpoint, Seed};
 use sluice_core::tls::upstream::Refreshed;
 use sluice_core::tls::{Planned, Terminators};
 use sluice_engine::bypass;
-use sluice_engine::response::ErrorPages;
+use sluice_engine::equipment::Equipment;
 use sluice_engine::snapshot::{Live, Snapshot};
 use sluice_engine::thread::Command;
 use sluice_net::listener::HeldSockets;
@@ -31,7 +31,7 @@ use crate::acme::Acme;
 use crate::admin::{SharedToken, Token};
 use crate::handover::{EndpointExperience, Estate, Unhealthy};
 use crate::resolve::Resolver;
-use crate::{health, resolve, state_file};
+use crate::{authority, health, resolve, state_file};
 
 /// How often a removed cluster is checked for its last exchange.
 const RETIRE_CHECK: Duration = Duration::from_millis(200);
@@ -169,7 +169,7 @@ impl Site {
         let mut notes = fixed::keep(&old.config, &mut config);
         let attached = self.attached.borrow().clone();
         attached.check(&config)?;
-        let pages = ErrorPages::load(&config.error_pages)?;
+        let equipment = Equipment::load(&config, Some(&old.equipment), authority::start)?;
         let plan = self.listeners.plan(&config.listeners);
         let certified = attached.read_certificates(&config).await?;
         let tls = self.listeners.plan_tls(&certified.listeners).await?;
@@ -194,7 +194,7 @@ impl Site {
                 take_over(cluster, seeds.clone());
             }
         }
-        self.live.store(Arc::new(attached.snapshot(&config, clusters, pages, Some(&old))));
+        self.live.store(Arc::new(attached.snapshot(&config, clusters, equipment, Some(&old))));
         self.file.replace(config);
         let closing = self.listeners.switch(plan, &tls, opened, held);
         self.switch_clusters(next);
@@ -233,7 +233,7 @@ impl Site {
         let of_the_file = |(name, _): &(&String, _)| !before.has_cluster(name);
         let clusters = old.clusters.iter().filter(of_the_file);
         let clusters = clusters.map(|(name, cluster)| (name.clone(), Arc::clone(cluster))).collect();
-        let next = attached.snapshot(&file, clusters, old.error_pages.clone(), Some(&old));
+        let next = attached.snapshot(&file, clusters, old.equipment.clone(), Some(&old));
         self.live.store(Arc::new(next));
         tls.iter().for_each(|tls| self.listeners.terminators.switch(tls));
         Ok(())

@@ -14,12 +14,15 @@ use sluice_core::spans::Trace;
 use sluice_http::{RequestHead, Version, forwarded_request_id};
 
 use super::Connection;
+use super::auth::Identity;
 use crate::debug::{self, DebugRequest};
 use crate::progress::Progress;
 use crate::snapshot::{Current, RouteEntry, Snapshot, Target};
 use crate::worker::Worker;
 
 /// The facts of one exchange that do not change while it runs.
+///
+/// Many fields: each step finds out one of them, and the record at the end needs most.
 pub(super) struct Account {
     /// The configuration it uses.
     pub(super) snapshot: Current,
@@ -39,6 +42,8 @@ pub(super) struct Account {
     pub(super) chosen: Option<Arc<Cluster>>,
     /// The server name that a TLS client requested.
     pub(super) server_name: Option<String>,
+    /// Who sent the request, if the route asks for it.
+    pub(super) identity: Option<Box<Identity>>,
     /// Whether the response includes debug information.
     pub(super) debug: DebugRequest,
     /// Its position in a trace, if exchanges are traced.
@@ -64,6 +69,7 @@ impl Account {
             route: None,
             chosen: None,
             server_name: None,
+            identity: None,
             debug: DebugRequest::Disabled,
             trace: None,
         }

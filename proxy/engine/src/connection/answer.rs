@@ -68,7 +68,7 @@ impl Connection {
         }
         let body = self.session.service.as_ref().and_then(|service| local.page(service));
         let further = Further { body, fields: &extra, hsts: self.listener.hsts.as_deref() };
-        response::encode(&mut out, local, &self.session.head, keep_alive, &snapshot.error_pages, further);
+        response::encode(&mut out, local, &self.session.head, keep_alive, &snapshot.equipment.pages, further);
         progress.bytes_out += out.size() as u64;
         out.submit(&mut self.io.writer, Some(Trailers::NONE));
         let sent = self.io.deadline.run(self.io.writer.quieten(&self.io.deadline)).await;

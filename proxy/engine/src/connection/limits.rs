@@ -11,7 +11,6 @@ use super::account::Account;
 use super::request::cookie;
 use super::{Connection, Next};
 use crate::body::Transfer;
-use crate::exchange;
 use crate::response::Local;
 use crate::snapshot::RouteEntry;
 
@@ -36,12 +35,10 @@ impl Connection {
                 }
             }
         }
-        if wait.is_zero() || self.stays(wait, transfer).await {
+        if wait.is_zero() || self.unless_gone(tokio::time::sleep(wait), transfer).await.is_some() {
             return None;
         }
-        let progress = crate::progress::Progress { status: 499, ..Default::default() };
-        self.record(account, &progress, Some(Reason::ClientGone));
-        Some(Next::Abort { reset: true })
+        Some(self.leave(account))
     }
 
     /// The value that a limit counts by, unless it is the address.
@@ -103,25 +100,5 @@ impl Connection {
             account.snapshot.bans.count_turned_away();
         }
         is_banned
-    }
-
-    /// Waits; false if the client disconnects. While a body is still to come, the client is not read: its bytes would
-    /// accumulate here.
-    async fn stays(&mut self, wait: Duration, transfer: &Transfer) -> bool {
-        let half_close = Duration::from_millis(self.limits().half_close_timeout_ms);
-        let over = tokio::time::sleep(wait);
-        if !transfer.is_done() {
-            let stream = self.io.reader.stream();
-            return tokio::select! {
-                biased;
-                () = over => true,
-                () = std::future::poll_fn(|cx| stream.poll_broken(cx)) => false,
-            };
-        }
-        tokio::select! {
-            biased;
-            () = over => true,
-            () = exchange::client_gone(&self.io.deadline, &mut self.io.reader, half_close) => false,
-        }
     }
 }

@@ -2,6 +2,7 @@
 
 mod account;
 mod answer;
+mod auth;
 mod close;
 mod forward;
 mod head;

@@ -1,7 +1,9 @@
 //! One exchange, from a parsed head to what follows it: check, route, then respond or forward.
 
+use std::future::{Future, poll_fn};
 use std::net::IpAddr;
 use std::rc::Rc;
+use std::time::Duration;
 
 use sluice_config::{Action, Balance, HashKey};
 use sluice_core::cluster::{Cluster, hash_key};
@@ -15,7 +17,8 @@ use super::account::Account;
 use super::{Connection, Next, head};
 use crate::body::Transfer;
 use crate::debug::{self, DebugRequest};
-use crate::exchange::{Policy, RequestContext, request_transfer};
+use crate::exchange::{Policy, RequestContext, client_gone, request_transfer};
+use crate::progress::Progress;
 use crate::response::Local;
 use crate::snapshot::{RouteEntry, Snapshot, Target};
 use sluice_core::http_challenges::CHALLENGE_TYPE;
@@ -62,6 +65,11 @@ impl Connection {
                 {
                     return next;
                 }
+                if let Some(guard) = &entry.guard
+                    && let Some(next) = Box::pin(self.authenticate(guard, &mut account, &mut transfer)).await
+                {
+                    return next;
+                }
                 if let Some(rewrite) = &entry.rewrite {
                     let (path, query) = self.session.head.split_target();
                     if path != b"*" && rewrite.apply(path, query).is_none() {
@@ -71,10 +79,9 @@ impl Connection {
                 match &entry.target {
                     Target::Cluster(cluster) => {
                         let mut policy = policy(snapshot, entry, cluster, &account, &self.session.head);
-                        let Some(templates) = &entry.templates else {
+                        let Some(edits) = self.own_edits(entry, &account) else {
                             return self.forward(&worker, entry, &policy, account, transfer).await;
                         };
-                        let edits = Box::new(self.render(templates, entry, &account));
                         policy.request_edits = Some(&edits.request);
                         policy.response_edits = Some(&edits.response).filter(|edits| !edits.is_empty());
                         Box::pin(self.forward(&worker, entry, &policy, account, transfer)).await
@@ -122,6 +129,36 @@ impl Connection {
             return self.reject(account, reason).await;
         }
         self.answer_locally(account, &Local::reason(reason), Some(reason), transfer).await
+    }
+
+    /// Waits for something before the request goes anywhere; `None` if the client disconnects. While a body is still to
+    /// come, the client is not read: its bytes would accumulate here.
+    pub(super) async fn unless_gone<T>(
+        &mut self,
+        awaited: impl Future<Output = T>,
+        transfer: &Transfer,
+    ) -> Option<T> {
+        let half_close = Duration::from_millis(self.limits().half_close_timeout_ms);
+        if !transfer.is_done() {
+            let stream = self.io.reader.stream();
+            return tokio::select! {
+                biased;
+                outcome = awaited => Some(outcome),
+                () = poll_fn(|cx| stream.poll_broken(cx)) => None,
+            };
+        }
+        tokio::select! {
+            biased;
+            outcome = awaited => Some(outcome),
+            () = client_gone(&self.io.deadline, &mut self.io.reader, half_close) => None,
+        }
+    }
+
+    /// Ends the exchange of a client that has disconnected.
+    pub(super) fn leave(&self, account: &Account) -> Next {
+        let progress = Progress { status: 499, ..Progress::default() };
+        self.record(account, &progress, Some(Reason::ClientGone));
+        Next::Abort { reset: true }
     }
 
     /// Whether a proxy in front reports that the client uses https: a redirect to https would then loop.

@@ -1,6 +1,5 @@
 //! An exchange of a deployed service: carries out the service's decision.
 
-use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -15,7 +14,7 @@ use super::account::Account;
 use super::request::{policy, route};
 use super::{Connection, Next};
 use crate::body::Transfer;
-use crate::exchange::{Policy, RequestContext, Stamp, client_gone};
+use crate::exchange::{Policy, RequestContext, Stamp};
 use crate::response::Local;
 use crate::snapshot::{RouteEntry, Target};
 use crate::worker::Worker;
@@ -91,37 +90,18 @@ impl Connection {
         }
     }
 
-    /// Waits for the end of a pause, unless the client disconnects. While a body is still to come, the client is not
-    /// read: its bytes would accumulate here.
+    /// Waits for the end of a pause, unless the client disconnects.
     async fn held(
         &mut self,
         service: &ServiceEntry,
         patience: Duration,
         transfer: &Transfer,
     ) -> PauseOutcome {
-        let half_close = Duration::from_millis(self.limits().half_close_timeout_ms);
-        let opened = async {
-            if service.gate.opened(patience).await { PauseOutcome::Over } else { PauseOutcome::TooLong }
-        };
-        if !transfer.is_done() {
-            let stream = self.io.reader.stream();
-            return tokio::select! {
-                biased;
-                waited = opened => waited,
-                () = poll_fn(|cx| stream.poll_broken(cx)) => PauseOutcome::ClientGone,
-            };
+        match self.unless_gone(service.gate.opened(patience), transfer).await {
+            Some(true) => PauseOutcome::Over,
+            Some(false) => PauseOutcome::TooLong,
+            None => PauseOutcome::ClientGone,
         }
-        tokio::select! {
-            biased;
-            waited = opened => waited,
-            () = client_gone(&self.io.deadline, &mut self.io.reader, half_close) => PauseOutcome::ClientGone,
-        }
-    }
-
-    fn leave(&self, account: &Account) -> Next {
-        let progress = crate::progress::Progress { status: 499, ..Default::default() };
-        self.record(account, &progress, Some(Reason::ClientGone));
-        Next::Abort { reset: true }
     }
 
     async fn answer_choice(

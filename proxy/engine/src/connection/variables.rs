@@ -15,6 +15,21 @@ use crate::snapshot::RouteEntry;
 use crate::templates::{EditTemplates, RenderedEdits};
 
 impl Connection {
+    /// The changes of heads for this exchange, if they are not those of the route.
+    pub(super) fn own_edits(&self, entry: &RouteEntry, account: &Account) -> Option<Box<RenderedEdits>> {
+        let identity = account.identity.as_ref().filter(|identity| identity.has_edits());
+        let mut edits = match &entry.templates {
+            Some(templates) => self.render(templates, entry, account),
+            None if identity.is_none() => return None,
+            None => RenderedEdits {
+                request: entry.request_edits.clone().unwrap_or_default(),
+                response: entry.response_edits.clone().unwrap_or_default(),
+            },
+        };
+        identity.into_iter().for_each(|identity| identity.complete(&mut edits.request));
+        Some(Box::new(edits))
+    }
+
     /// The fields for the exchange whose head was received.
     pub(super) fn render(
         &self,
@@ -61,6 +76,10 @@ impl Connection {
             Variable::Route => Cow::Borrowed(entry.name.as_bytes()),
             Variable::TlsVersion => self.secured(|facts| facts.version.as_bytes()),
             Variable::TlsSni => self.secured(|facts| facts.server_name.as_bytes()),
+            Variable::AuthUser => {
+                let user = account.identity.as_ref().and_then(|identity| identity.user.as_deref());
+                Cow::Borrowed(user.unwrap_or_default().as_bytes())
+            }
             Variable::ClientCertSubject => {
                 let subject = self.peer.identity.as_deref().and_then(ClientIdentity::subject);
                 Cow::Borrowed(subject.unwrap_or_default())
@@ -74,7 +93,7 @@ impl Connection {
     }
 
     /// As in X-Forwarded-Proto.
-    fn scheme(&self, account: &Account) -> &'static [u8] {
+    pub(super) fn scheme(&self, account: &Account) -> &'static [u8] {
         let reported = self.session.head.field(FieldKind::XForwardedProto).filter(|_| account.trusted);
         let is_secure = match reported {
             Some(_) => self.came_by_https(account),

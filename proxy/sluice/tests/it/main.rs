@@ -11,6 +11,7 @@ mod cli;
 mod forwarding;
 mod rules;
 mod limits;
+mod auth;
 mod framing;
 mod bodies;
 mod buffering;

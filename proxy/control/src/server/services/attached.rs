@@ -12,9 +12,10 @@ use sluice_core::service::options::ServiceOptions;
 use sluice_core::service::set::check_against;
 use sluice_core::service::tls::ServiceTls;
 use sluice_core::tls::{self, Pair, TlsConfigError, now_unix_s};
-use sluice_engine::response::ErrorPages;
+use sluice_engine::equipment::Equipment;
 use sluice_engine::snapshot::{Live, Snapshot};
 
+use crate::authority;
 use crate::server::clusters::Clusters;
 
 /// The current services, ready for a snapshot.
@@ -98,23 +99,23 @@ impl Attached {
         &self,
         file: &Config,
         mut clusters: Clusters,
-        pages: ErrorPages,
+        equipment: Equipment,
         before: Option<&Snapshot>,
     ) -> Snapshot {
         let mut config = file.clone();
         config.routes.extend(self.routes.iter().cloned());
         config.clusters.extend(self.configs.clone());
         clusters.extend(self.clusters.clone());
-        Snapshot::new(config, clusters, pages, before).with_services(&self.entries)
+        Snapshot::new(config, clusters, equipment, before).with_services(&self.entries)
     }
 
     /// The same at startup.
     ///
     /// # Errors
-    /// When an error page cannot be used.
+    /// When an error page or another file cannot be used.
     pub(crate) fn live(&self, file: &Config, clusters: Clusters) -> Result<Live, ReloadError> {
-        let pages = ErrorPages::load(&file.error_pages)?;
-        Ok(Arc::new(ArcSwap::from_pointee(self.snapshot(file, clusters, pages, None))))
+        let equipment = Equipment::load(file, None, authority::start)?;
+        Ok(Arc::new(ArcSwap::from_pointee(self.snapshot(file, clusters, equipment, None))))
     }
 
     /// Whether a cluster belongs to a service.

@@ -39,7 +39,7 @@ use sluice_net::stream::memory::{self, Behaviour, End};
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
 
 use super::Connection;
-use crate::response::ErrorPages;
+use crate::equipment::Equipment;
 use crate::snapshot::Snapshot;
 use crate::upstream::{Connector, Network};
 use crate::worker::Worker;
@@ -91,7 +91,7 @@ impl Proxy {
         let metrics = Metrics::new();
         let log = AccessLog::start(&config.access_log, Arc::clone(&metrics)).unwrap();
         let listener = Arc::new(ListenerState::new(config.listeners[0].clone()));
-        let snapshot = Snapshot::new(config, clusters, ErrorPages::default(), None);
+        let snapshot = Snapshot::new(config, clusters, Equipment::default(), None);
         let live = Arc::new(ArcSwap::from_pointee(snapshot));
         let connector = Connector::Memory(network);
         let worker = Rc::new(Worker::new(live, connector, None, metrics.add_worker(), log.worker()));

@@ -1,0 +1,192 @@
+//! Asks the servers that decide about requests (`auth.forward`), on a thread of its own: a slow one delays nothing else.
+
+use std::collections::HashMap;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri, header};
+use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use sluice_config::ForwardAuth;
+use sluice_core::tls::system_roots;
+use sluice_engine::authority::{AskError, Authority, Fields, Opinion};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::LocalSet;
+use tokio::time::timeout;
+
+use crate::outbound::{client_config, with_causes};
+
+/// How long an unused connection stays open: less than the servers that are asked most allow.
+const IDLE: Duration = Duration::from_secs(4);
+/// Unused connections to one server.
+const IDLE_MAX: usize = 256;
+/// How many failures are logged in a row before only their end is.
+const LOGGED_MAX: usize = 5;
+/// Fields of a response that concern only its connection, or that frame it (RFC 9110 7.6.1).
+const OWN: [HeaderName; 8] = [
+    header::CONNECTION,
+    header::CONTENT_LENGTH,
+    header::DATE,
+    header::PROXY_AUTHENTICATE,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
+type HttpClient = Client<HttpsConnector<HttpConnector>, Empty<Bytes>>;
+
+/// One question.
+struct Asked {
+    whom: Arc<ForwardAuth>,
+    fields: Fields,
+    answer: oneshot::Sender<Result<Opinion, AskError>>,
+}
+
+/// The thread that asks. It ends when this is dropped. Routes bound how many questions wait.
+struct Asker(mpsc::UnboundedSender<Asked>);
+
+/// Starts the thread.
+///
+/// # Errors
+/// When it cannot be started, or the CAs of this host cannot be read.
+pub(crate) fn start() -> io::Result<Arc<dyn Authority>> {
+    let tls = client_config(system_roots().map_err(io::Error::other)?).map_err(io::Error::other)?;
+    let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().build();
+    let client = Client::builder(TokioExecutor::new())
+        .pool_idle_timeout(IDLE)
+        .pool_max_idle_per_host(IDLE_MAX)
+        .pool_timer(TokioTimer::new())
+        .build(connector);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (questions, receiver) = mpsc::unbounded_channel();
+    let run = move || LocalSet::new().block_on(&runtime, answer_all(receiver, client));
+    thread::Builder::new().name("authority".to_owned()).spawn(run)?;
+    Ok(Arc::new(Asker(questions)))
+}
+
+impl Authority for Asker {
+    fn ask(&self, whom: &Arc<ForwardAuth>, fields: Fields) -> oneshot::Receiver<Result<Opinion, AskError>> {
+        let (answer, opinion) = oneshot::channel();
+        // If the thread is gone, the sender is dropped with the question, which its receiver notices.
+        let _ = self.0.send(Asked { whom: Arc::clone(whom), fields, answer });
+        opinion
+    }
+}
+
+async fn answer_all(mut questions: mpsc::UnboundedReceiver<Asked>, client: HttpClient) {
+    let failures = Rc::new(Failures::default());
+    while let Some(mut asked) = questions.recv().await {
+        let (client, failures) = (client.clone(), Rc::clone(&failures));
+        tokio::task::spawn_local(async move {
+            let opinion = tokio::select! {
+                biased;
+                () = asked.answer.closed() => return,
+                opinion = opinion(&client, &asked.whom, std::mem::take(&mut asked.fields)) => opinion,
+            };
+            failures.note(&asked.whom, &opinion);
+            let _ = asked.answer.send(opinion.map_err(|failure| failure.0));
+        });
+    }
+}
+
+/// Why there is no opinion, and what the log says of it.
+struct Failure(AskError, String);
+
+fn failed(why: impl ToString) -> Failure {
+    Failure(AskError::Failed, why.to_string())
+}
+
+async fn opinion(client: &HttpClient, whom: &ForwardAuth, fields: Fields) -> Result<Opinion, Failure> {
+    let limit = Duration::from_millis(whom.timeout_ms);
+    match timeout(limit, exchange(client, whom, fields)).await {
+        Ok(opinion) => opinion,
+        Err(_) => Err(Failure(AskError::Timeout, format!("no answer within {} ms", whom.timeout_ms))),
+    }
+}
+
+async fn exchange(client: &HttpClient, whom: &ForwardAuth, fields: Fields) -> Result<Opinion, Failure> {
+    let scheme = if whom.url.tls { "https" } else { "http" };
+    let uri = format!("{scheme}://{}{}", whom.url.address, whom.url.path).parse::<Uri>().map_err(failed)?;
+    let mut request = Request::get(uri).body(Empty::new()).map_err(failed)?;
+    let host = HeaderValue::from_str(&whom.url.authority()).map_err(failed)?;
+    request.headers_mut().insert(header::HOST, host);
+    for (name, value) in fields {
+        let (name, value) = (HeaderName::from_bytes(&name).map_err(failed)?, HeaderValue::from_bytes(&value));
+        request.headers_mut().append(name, value.map_err(failed)?);
+    }
+    let response = client.request(request).await.map_err(|error| failed(with_causes(&error)))?;
+    let (head, body) = response.into_parts();
+    if head.status.is_success() {
+        return Ok(Opinion::Allowed(copied(&head.headers, &whom.copy)?));
+    }
+    let named = named_by_connection(&head.headers);
+    let passes = |name: &HeaderName| !OWN.contains(name) && !named.contains(&name.as_str().to_owned());
+    let passed = head.headers.iter().filter(|(name, _)| passes(name));
+    let fields =
+        passed.map(|(name, value)| (name.as_str().as_bytes().to_vec(), value.as_bytes().to_vec())).collect();
+    let body = whole(body, whom.body_bytes_max).await?;
+    Ok(Opinion::Refused { status: head.status.as_u16(), fields, body })
+}
+
+/// The fields to copy. One that comes several times is ambiguous, so nobody passes with it.
+fn copied(headers: &HeaderMap, names: &[String]) -> Result<Fields, Failure> {
+    let mut fields = Fields::new();
+    for name in names {
+        let mut values = headers.get_all(name).iter();
+        match (values.next(), values.next()) {
+            (Some(value), None) => fields.push((name.clone().into_bytes(), value.as_bytes().to_vec())),
+            (None, _) => {}
+            (Some(_), Some(_)) => return Err(failed(format!("its response has the field {name} twice"))),
+        }
+    }
+    Ok(fields)
+}
+
+fn named_by_connection(headers: &HeaderMap) -> Vec<String> {
+    let values = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).map(|name| name.trim().to_ascii_lowercase()).collect()
+}
+
+async fn whole(body: Incoming, most: usize) -> Result<Vec<u8>, Failure> {
+    match Limited::new(body, most).collect().await {
+        Ok(body) => Ok(body.to_bytes().to_vec()),
+        Err(error) if error.is::<LengthLimitError>() => {
+            Err(failed(format!("its response has more than {most} bytes (body_max)")))
+        }
+        Err(error) => Err(failed(error)),
+    }
+}
+
+/// Failures in a row, by URL, so that an outage does not fill the log.
+#[derive(Default)]
+struct Failures(std::cell::RefCell<HashMap<String, usize>>);
+
+impl Failures {
+    fn note(&self, whom: &ForwardAuth, opinion: &Result<Opinion, Failure>) {
+        let url = whom.url.to_string();
+        let mut rows = self.0.borrow_mut();
+        match opinion {
+            Ok(_) => {
+                if rows.remove(&url).is_some() {
+                    tracing::info!(url, "the authority answers again");
+                }
+            }
+            Err(Failure(_, why)) => {
+                let row = rows.entry(url.clone()).or_default();
+                *row += 1;
+                if *row <= LOGGED_MAX {
+                    tracing::warn!(url, "the authority gave no answer: {why}");
+                }
+            }
+        }
+    }
+}

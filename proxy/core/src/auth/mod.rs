@@ -1,0 +1,91 @@
+//! Who sends a request: names and passwords by the Basic scheme (RFC 7617).
+
+mod hasher;
+mod seen;
+mod users;
+
+use std::sync::Arc;
+
+use data_encoding::{BASE64, BASE64_NOPAD};
+pub use hasher::{Busy, Hasher};
+use seen::Seen;
+pub use users::{Users, UsersError};
+
+use crate::clock::now_ms;
+
+/// Maximum bytes of a name and a password together. bcrypt reads 72 of a password.
+const CREDENTIALS_BYTES_MAX: usize = 1024;
+
+/// The check of passwords, shared by all routes and workers.
+pub struct Passwords {
+    hasher: Hasher,
+    seen: Seen,
+}
+
+impl Passwords {
+    /// Starts the threads that compare.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn start() -> std::io::Result<Arc<Self>> {
+        Ok(Arc::new(Self { hasher: Hasher::start()?, seen: Seen::new() }))
+    }
+
+    /// The user whose name and password the value of an Authorization field has; `None` if they are wrong or it has
+    /// none. An unknown name takes as long as a wrong password.
+    ///
+    /// # Errors
+    /// When too many passwords wait.
+    pub async fn user_of(&self, users: &Users, authorization: &[u8]) -> Result<Option<String>, Busy> {
+        let Some((name, password)) = credentials(authorization) else { return Ok(None) };
+        let (hash, is_known) = users.hash_of(&name);
+        let mark = self.seen.mark(hash, &password);
+        if is_known && self.seen.has(&mark, now_ms()) {
+            return Ok(Some(name));
+        }
+        let is_right = self.hasher.compare(hash.to_owned(), password)?.await;
+        if !(is_right && is_known) {
+            return Ok(None);
+        }
+        self.seen.note(mark, now_ms());
+        Ok(Some(name))
+    }
+}
+
+/// The name and the password of an Authorization field.
+fn credentials(authorization: &[u8]) -> Option<(String, Vec<u8>)> {
+    let (scheme, rest) = authorization.split_at_checked(6)?;
+    if !scheme.eq_ignore_ascii_case(b"basic ") {
+        return None;
+    }
+    let encoded = rest.trim_ascii();
+    let decoded = BASE64.decode(encoded).or_else(|_| BASE64_NOPAD.decode(encoded)).ok()?;
+    if decoded.len() > CREDENTIALS_BYTES_MAX {
+        return None;
+    }
+    let colon = memchr::memchr(b':', &decoded)?;
+    let (name, password) = (&decoded[..colon], &decoded[colon + 1..]);
+    // RFC 7617 2: no control characters.
+    let name = std::str::from_utf8(name).ok().filter(|name| !name.chars().any(char::is_control))?;
+    Some((name.to_owned(), password.to_vec()))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_are_decoded() {
+        let field = |text: &str| format!("Basic {}", BASE64.encode(text.as_bytes()));
+        let read = |field: String| credentials(field.as_bytes());
+        assert_eq!(read(field("ann:a:b")), Some(("ann".to_owned(), b"a:b".to_vec())));
+        assert_eq!(read("bAsIc  YTpi ".to_owned()), Some(("a".to_owned(), b"b".to_vec())));
+        assert_eq!(read("Basic YTpiYg".to_owned()), Some(("a".to_owned(), b"bb".to_vec())));
+        for wrong in ["", "Basic", "Basic ", "Basic !", "Bearer YTpi", "Basic YWI="] {
+            assert_eq!(read(wrong.to_owned()), None, "{wrong}");
+        }
+        assert_eq!(read(field("a\nb:c")), None);
+        assert_eq!(read(field(&format!("a:{}", "x".repeat(CREDENTIALS_BYTES_MAX)))), None);
+    }
+}
