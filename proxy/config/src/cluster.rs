@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::names::words;
-use super::{Address, EndpointBypass, UpstreamTls};
+use super::{Address, Affinity, EndpointBypass, UpstreamTls};
 
 /// When a request is retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub struct Cluster {
     pub tls: Option<UpstreamTls>,
     /// The protocol spoken with the endpoints.
     pub protocol: UpstreamProtocol,
+    /// How clients are kept at their endpoints; `None` is off.
+    pub affinity: Option<Affinity>,
     /// How an endpoint is picked.
     pub balance: Balance,
     /// Active checks; `None` is off.
@@ -148,6 +150,8 @@ pub struct Endpoint {
     pub max_in_flight: Option<MaxInFlight>,
     /// Whether connections to it may be joined, if it differs from the cluster's setting.
     pub bypass: Option<EndpointBypass>,
+    /// Whether it is used only while no other endpoint is healthy.
+    pub backup: bool,
 }
 
 /// How an endpoint is picked.

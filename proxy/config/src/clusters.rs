@@ -54,6 +54,10 @@ fn cluster(item: &Item<'_>) -> Cluster {
         }
     }
     cluster.read_keys(&mut fields);
+    if cluster.affinity.is_some() && matches!(cluster.balance, Balance::Hash(_)) {
+        let path = fields.path.key("affinity");
+        fields.problems.add(&path, "a hash already keeps clients at their endpoints; remove it or balance");
+    }
     fields.finish();
     cluster
 }
@@ -102,6 +106,7 @@ keys! { Cluster {
     tunnels_max: 20_000, number(0..=10_000_000);
     protocol: UpstreamProtocol::Http1, word();
     balance: Balance::LeastRequests, BALANCE;
+    affinity: None, Or("off", map());
     health_check: None, Or("off", map());
     ejection: Ejection::default(), map();
     fail_open: true, Flag;
@@ -166,25 +171,29 @@ fn endpoints(item: &Item<'_>) -> (Vec<Endpoint>, bool) {
             endpoints.push(endpoint);
         }
     }
+    if !endpoints.is_empty() && endpoints.iter().all(|endpoint: &Endpoint| endpoint.backup) {
+        item.mistake("all endpoints are backups; write at least one without backup");
+    }
     (endpoints, schemes.contains(&true))
 }
 
 fn endpoint(item: &Item<'_>) -> Option<(Endpoint, bool)> {
-    let (address, weight, limit, bypass) = match item.value {
+    let (address, weight, limit, bypass, backup) = match item.value {
         Value::Mapping(_) => {
             let mut fields = item.fields();
             let address = fields.require("address", "host:port or unix:/path");
             let weight = fields.number("weight", WEIGHT);
             let limit = fields.get("max_in_flight").and_then(|item| max_in_flight(&item));
             let bypass = fields.get("bypass").and_then(|item| item.one_of());
+            let backup = fields.get("backup").and_then(|item| item.boolean()).unwrap_or(false);
             fields.finish();
-            (address?, weight, limit, bypass)
+            (address?, weight, limit, bypass, backup)
         }
-        _ => (item.clone(), None, None, None),
+        _ => (item.clone(), None, None, None, false),
     };
     let (value, https) = upstream_address(&address)?;
     let weight = weight.and_then(|weight| u32::try_from(weight).ok()).unwrap_or(1);
-    Some((Endpoint { address: value, weight, max_in_flight: limit, bypass }, https))
+    Some((Endpoint { address: value, weight, max_in_flight: limit, bypass, backup }, https))
 }
 
 fn write_endpoint(endpoint: &Endpoint) -> Value {
@@ -193,6 +202,7 @@ fn write_endpoint(endpoint: &Endpoint) -> Value {
     out.put("weight", endpoint.weight);
     out.put_some("max_in_flight", endpoint.max_in_flight.and_then(|limit| MAX_IN_FLIGHT_CODEC.write(&limit)));
     out.put_some("bypass", endpoint.bypass.map(Word::word));
+    out.put("backup", endpoint.backup);
     out.done()
 }
 
@@ -202,6 +212,7 @@ fn endpoint_shape() -> Shape {
         Key::optional("weight", Shape::Integer(*WEIGHT.start(), *WEIGHT.end())),
         Key::optional("max_in_flight", MAX_IN_FLIGHT_CODEC.shape()),
         Key::optional("bypass", word::<EndpointBypass>().shape()),
+        Key::optional("backup", Shape::Boolean),
     ];
     Shape::AnyOf(vec![address_shape(), Shape::Map(keys)])
 }

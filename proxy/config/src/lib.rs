@@ -8,6 +8,7 @@ mod access_log;
 mod acme;
 mod acme_names;
 mod address;
+mod affinity;
 mod assist;
 mod auth;
 mod buffering;
@@ -68,6 +69,7 @@ pub use acme::{Acme, AcmeChallenge, AcmeDirectory, DnsHook, ExternalAccount};
 pub use acme_names::is_issuable;
 pub use acme_names::{ListenerAcme, OnDemand, Question};
 pub use address::with_host;
+pub use affinity::{Affinity, AffinityCookie, SameSite};
 pub use assist::{
     AssistMode, EndpointBypass, KernelAssists, RouteDirect, Runtime, Switch, WorkerPlacement,
     WorkerScheduling,

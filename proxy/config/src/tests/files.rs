@@ -8,7 +8,7 @@ use super::super::codec::Table;
 use super::super::problem::Problems;
 use super::super::{
     Acme, AcmeChallenge, AssistMode, ClientAuthMode, Config, DnsHook, Excess, Hsts, Http2, LogField,
-    LogFormat, OnDemand, Protocol, ProxyProtocol, StartTls, Tls, Tracing, Word, load, parse, root,
+    LogFormat, OnDemand, Protocol, ProxyProtocol, SameSite, StartTls, Tls, Tracing, Word, load, parse, root,
 };
 
 fn directory() -> PathBuf {
@@ -72,7 +72,7 @@ routes:
   - {headers: [{}], query: [{}], not: {headers: [{}]}, access: {}, auth: {basic: {}}, redirect: {}, respond: {}, retry: {}, request_headers: {}, response_headers: {}}
   - {auth: {forward: {}}}
 clusters:
-  a: {endpoints: [{}], balance: {hash: {}}, health_check: {}, ejection: {}, pool: {}, retry: {}, queue: {}, auto_limit: {}, tls: {client_certificate: {}}}
+  a: {endpoints: [{}], balance: {hash: {}}, affinity: {cookie: {}}, health_check: {}, ejection: {}, pool: {}, retry: {}, queue: {}, auto_limit: {}, tls: {client_certificate: {}}}
 ";
 
 #[test]
@@ -92,6 +92,7 @@ fn documented_file_has_every_key_and_keyword() {
     wanted.extend(Http2::ALL.iter().map(|mode| mode.word()));
     wanted.extend(AcmeChallenge::ALL.iter().flat_map(|challenge| challenge.word().split('-')));
     wanted.extend(AssistMode::ALL.iter().map(|mode| mode.word()));
+    wanted.extend(SameSite::ALL.iter().map(|site| site.word()));
     wanted.extend(Excess::ALL.iter().map(|excess| excess.word()));
     wanted.extend(["least_requests", "round_robin", "random_two", "client_address"]);
 

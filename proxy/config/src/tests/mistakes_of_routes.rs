@@ -220,6 +220,23 @@ const CLUSTERS: &[(&str, &str)] = &[
         "clusters.b.balance: \"rundrobin\" is not known; did you mean round_robin?",
     ),
     (
+        "{endpoints: ['a:1'], balance: {hash: client_address}, affinity: {cookie: {}}}",
+        "clusters.b.affinity: a hash already keeps clients at their endpoints; remove it or balance",
+    ),
+    (
+        "{endpoints: [{address: 'a:1', backup: true}]}",
+        "clusters.b.endpoints: all endpoints are backups; write at least one without backup",
+    ),
+    ("{endpoints: ['a:1'], affinity: {}}", "clusters.b.affinity: cookie is missing; write cookie: {}"),
+    (
+        "{endpoints: ['a:1'], affinity: {cookie: {name: 'a b'}}}",
+        "clusters.b.affinity.cookie.name: \"a b\" is not a name of a cookie; write letters, digits and hyphens",
+    ),
+    (
+        "{endpoints: ['a:1'], affinity: {cookie: {ttl: 1500ms}}}",
+        "clusters.b.affinity.cookie.ttl: browsers count in seconds; write a whole number of them",
+    ),
+    (
         "{endpoints: ['a:1'], balance: {hash: ip}}",
         "clusters.b.balance.hash: \"ip\" is not known; write client_address, {header: name} or {cookie: name}",
     ),

@@ -222,9 +222,17 @@ prop_compose! {
                 address,
                 weight,
                 bypass: (weight % 3 == 0).then_some(EndpointBypass::Off),
+                backup: false,
             }).collect(),
             tls: (idle % 2 == 0).then(|| upstream_tls(idle)),
             protocol: if fair_by_client { UpstreamProtocol::H2 } else { UpstreamProtocol::Http1 },
+            affinity: (fair_by_client && !matches!(balance, Balance::Hash(_))).then(|| Affinity {
+                cookie: AffinityCookie {
+                    ttl_ms: limit.is_some().then_some(3_600_000),
+                    same_site: SameSite::ALL[max_length % 3],
+                    ..AffinityCookie::default()
+                },
+            }),
             balance,
             health_check: check.map(|(interval_ms, path, (low, high))| HealthCheck {
                 interval_ms,

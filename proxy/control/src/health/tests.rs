@@ -28,8 +28,14 @@ pub(crate) fn config() -> HealthCheck {
 fn cluster(address: EndpointAddress, check: HealthCheck) -> Arc<Cluster> {
     let mut config = sluice_core::cluster::fake::config(Balance::LeastRequests, false);
     config.health_check = Some(check);
-    let seed =
-        Seed { address, host: "origin.test:80".to_owned(), weight: 1, max_in_flight: None, bypass: None };
+    let seed = Seed {
+        address,
+        host: "origin.test:80".to_owned(),
+        weight: 1,
+        max_in_flight: None,
+        bypass: None,
+        is_backup: false,
+    };
     Arc::new(Cluster::new("c", config, vec![seed]))
 }
 

@@ -101,9 +101,15 @@ impl Resolver {
 
     fn seeds(&self, endpoint: &config::Endpoint) -> Vec<Seed> {
         let (weight, max_in_flight) = (endpoint.weight, endpoint.max_in_flight);
-        let bypass = endpoint.bypass;
-        let seed =
-            |address: EndpointAddress, host: String| Seed { address, host, weight, max_in_flight, bypass };
+        let (bypass, is_backup) = (endpoint.bypass, endpoint.backup);
+        let seed = |address: EndpointAddress, host: String| Seed {
+            address,
+            host,
+            weight,
+            max_in_flight,
+            bypass,
+            is_backup,
+        };
         match &endpoint.address {
             Address::Ip(address) => vec![seed(EndpointAddress::Ip(*address), address.to_string())],
             // A path is not a host; RFC 9110 7.2 requires a Host field that the origin can ignore.

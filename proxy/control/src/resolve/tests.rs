@@ -20,7 +20,7 @@ fn config(endpoints: &[(&str, u32)]) -> config::Cluster {
                 Address::Name(name.to_owned(), port.parse().unwrap())
             }
         };
-        Endpoint { address, weight, max_in_flight: None, bypass: None }
+        Endpoint { address, weight, max_in_flight: None, bypass: None, backup: false }
     };
     let mut config = sluice_core::cluster::fake::config(Balance::LeastRequests, false);
     config.endpoints = endpoints.iter().map(endpoint).collect();

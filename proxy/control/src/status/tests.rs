@@ -26,6 +26,7 @@ pub(crate) fn cluster() -> Arc<Cluster> {
         weight: 3,
         max_in_flight: None,
         bypass: None,
+        is_backup: false,
     };
     Arc::new(Cluster::new("puma", config::Cluster::default(), vec![seed]))
 }

@@ -82,6 +82,7 @@ struct Terms {
     /// Used only if the limit is automatic.
     auto_limit: Option<AutoLimit>,
     bypass: EndpointBypass,
+    is_backup: bool,
     /// The TLS settings of connections to it. Connections with other settings are not interchangeable.
     tls: Option<UpstreamTls>,
 }
@@ -93,6 +94,7 @@ impl Terms {
             max_in_flight,
             auto_limit: (max_in_flight == MaxInFlight::Auto).then_some(config.auto_limit),
             bypass: seed.bypass.unwrap_or(config.bypass),
+            is_backup: seed.is_backup,
             tls: config.tls.clone(),
         }
     }
@@ -139,6 +141,11 @@ impl Endpoint {
     /// The configured limit of requests under way.
     pub fn max_in_flight(&self) -> MaxInFlight {
         self.terms.max_in_flight
+    }
+
+    /// Whether it is used only while no other endpoint is healthy.
+    pub fn is_backup(&self) -> bool {
+        self.terms.is_backup
     }
 
     /// Share of the load relative to the others.

@@ -22,7 +22,14 @@ pub fn config(balance: Balance, fail_open: bool) -> config::Cluster {
 /// A seed at an address that nothing connects to.
 pub fn seed(port: u16) -> Seed {
     let address = EndpointAddress::Ip(([192, 0, 2, 1], port).into());
-    Seed { host: address.to_string(), address, weight: 1, max_in_flight: None, bypass: None }
+    Seed {
+        host: address.to_string(),
+        address,
+        weight: 1,
+        max_in_flight: None,
+        bypass: None,
+        is_backup: false,
+    }
 }
 
 /// A cluster of the addresses in its configuration. Names are skipped because nothing is resolved.
@@ -34,6 +41,7 @@ pub fn cluster(name: &str, config: &config::Cluster) -> Cluster {
             weight: endpoint.weight,
             max_in_flight: endpoint.max_in_flight,
             bypass: endpoint.bypass,
+            is_backup: endpoint.backup,
         }),
         _ => None,
     });

@@ -177,7 +177,8 @@ impl Cluster {
     }
 
     /// Picks an endpoint by the `balance` method among the healthy endpoints that were not tried. If no endpoint of the
-    /// cluster is healthy and `fail_open` is set, picks among all that were not tried. Never picks a disabled endpoint.
+    /// cluster is healthy and `fail_open` is set, picks among all that were not tried. Never picks a disabled endpoint,
+    /// nor a backup while another one is healthy and was not tried.
     ///
     /// Allocates only in clusters of more than 64 endpoints.
     ///
@@ -213,6 +214,7 @@ impl Cluster {
 
     fn eligible(&self, endpoints: &[Arc<Endpoint>], request: &Pick<'_>) -> Result<Eligible, NoEndpoint> {
         let (mut any_healthy, mut any_enabled) = (false, false);
+        let mut any_backup = false;
         let mut healthy = Eligible::default();
         let mut untried = Eligible::default();
         for (index, endpoint) in endpoints.iter().enumerate() {
@@ -228,6 +230,14 @@ impl Cluster {
             untried.insert(index);
             if is_healthy {
                 healthy.insert(index);
+                any_backup |= endpoint.is_backup();
+            }
+        }
+        if any_backup {
+            let mut others = healthy.clone();
+            others.retain(|index| !endpoints[index].is_backup());
+            if !others.is_empty() {
+                healthy = others;
             }
         }
         let usable = match () {
@@ -260,6 +270,8 @@ impl Cluster {
     ) -> Option<usize> {
         match (&self.config.balance, request.hash) {
             (Balance::Hash(_), Some(key)) => balancer::hash(endpoints, eligible, key),
+            // A client that is kept at its endpoint.
+            (_, Some(key)) if self.config.affinity.is_some() => balancer::hash(endpoints, eligible, key),
             (Balance::LeastRequests, _) | (Balance::Hash(_), None) => {
                 balancer::least_requests(endpoints, eligible, request.random)
             }

@@ -37,4 +37,6 @@ pub struct Seed {
     pub max_in_flight: Option<MaxInFlight>,
     /// Whether connections to it may be joined, if it differs from the cluster's setting.
     pub bypass: Option<EndpointBypass>,
+    /// Whether it is used only while no other endpoint is healthy.
+    pub is_backup: bool,
 }

@@ -88,6 +88,23 @@ fn in_flight_counts_until_the_guard_is_dropped() {
 }
 
 #[test]
+fn a_backup_serves_only_while_no_other_endpoint_is_healthy() {
+    let config = config(Balance::LeastRequests, false);
+    let backup = Seed { is_backup: true, ..seed(3) };
+    let limited = Seed { max_in_flight: Some(MaxInFlight::Fixed(1)), ..seed(1) };
+    let cluster = Arc::new(Cluster::new("c", config, vec![limited, seed(2), backup]));
+    let ids: Vec<u32> = cluster.endpoints().iter().map(|endpoint| endpoint.id).collect();
+    assert!((0..20).all(|now_ms| pick(&cluster, &[], now_ms).unwrap().id != ids[2]));
+    assert_eq!(pick(&cluster, &ids[..2], 0).unwrap().id, ids[2], "the others were tried");
+    cluster.endpoints()[1].set_active_health(false, 0);
+    let held = begin(&cluster, Kind::Request, &[]).unwrap();
+    assert_eq!(held.endpoint().id, ids[0]);
+    assert_eq!(begin(&cluster, Kind::Request, &[]).err(), Some(NoEndpoint::Full), "it waits for the other");
+    cluster.endpoints()[0].set_active_health(false, 0);
+    assert_eq!(pick(&cluster, &[], 0).unwrap().id, ids[2]);
+}
+
+#[test]
 fn consecutive_failures_eject_for_a_time() {
     let endpoint = Endpoint::new(seed(1), &config(Balance::LeastRequests, false));
     assert!(!endpoint.record_failure(&EJECTION, 5));

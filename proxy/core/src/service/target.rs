@@ -36,7 +36,7 @@ pub fn endpoint(target: &str) -> Result<Endpoint, ServiceError> {
         Ok(ip) => Address::Ip((std::net::IpAddr::V4(ip), port).into()),
         Err(_) => Address::Name(host.to_owned(), port),
     };
-    Ok(Endpoint { address, weight: 1, max_in_flight: None, bypass: None })
+    Ok(Endpoint { address, weight: 1, max_in_flight: None, bypass: None, backup: false })
 }
 
 /// The endpoints of a list of targets.

@@ -1,6 +1,7 @@
 //! The life of one downstream connection: read a head, run its exchange, repeat. Read this file first.
 
 mod account;
+mod affinity;
 mod answer;
 mod auth;
 mod close;

@@ -14,6 +14,7 @@ use sluice_http::{Expect, FieldKind, Framing, Method, RequestHead, request_frami
 use sluice_net::buffers::SMALL_BYTES;
 
 use super::account::Account;
+use super::affinity::Affinity;
 use super::{Connection, Next, head};
 use crate::body::Transfer;
 use crate::debug::{self, DebugRequest};
@@ -79,7 +80,14 @@ impl Connection {
                 match &entry.target {
                     Target::Cluster(cluster) => {
                         let mut policy = policy(snapshot, entry, cluster, &account, &self.session.head);
-                        let Some(edits) = self.own_edits(entry, &account) else {
+                        let affinity = self.affinity(cluster, &account);
+                        let mut set_cookie = None;
+                        if let Some(Affinity { hash, set_cookie: value }) = affinity {
+                            policy.request.hash = Some(hash);
+                            policy.direct_return &= value.is_none();
+                            set_cookie = value;
+                        }
+                        let Some(edits) = self.own_edits(entry, &account, set_cookie) else {
                             return self.forward(&worker, entry, &policy, account, transfer).await;
                         };
                         policy.request_edits = Some(&edits.request);

@@ -16,17 +16,23 @@ use crate::templates::{EditTemplates, RenderedEdits};
 
 impl Connection {
     /// The changes of heads for this exchange, if they are not those of the route.
-    pub(super) fn own_edits(&self, entry: &RouteEntry, account: &Account) -> Option<Box<RenderedEdits>> {
+    pub(super) fn own_edits(
+        &self,
+        entry: &RouteEntry,
+        account: &Account,
+        set_cookie: Option<Vec<u8>>,
+    ) -> Option<Box<RenderedEdits>> {
         let identity = account.identity.as_ref().filter(|identity| identity.has_edits());
         let mut edits = match &entry.templates {
             Some(templates) => self.render(templates, entry, account),
-            None if identity.is_none() => return None,
+            None if identity.is_none() && set_cookie.is_none() => return None,
             None => RenderedEdits {
                 request: entry.request_edits.clone().unwrap_or_default(),
                 response: entry.response_edits.clone().unwrap_or_default(),
             },
         };
         identity.into_iter().for_each(|identity| identity.complete(&mut edits.request));
+        edits.response.add.extend(set_cookie.map(|value| (b"Set-Cookie".to_vec(), value)));
         Some(Box::new(edits))
     }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use crate::support::{Dead, Origin, Proxy, Setup, poll};
+use crate::support::{Dead, Message, Origin, Proxy, Setup, poll, upgrade};
 
 const NAMES: [&str; 3] = ["one", "two", "three"];
 
@@ -51,6 +51,90 @@ fn random_two_uses_every_endpoint() {
         seen.extend(spread(&proxy, 1, "X: y"));
         (seen.len() == 3).then_some(())
     });
+}
+
+/// The cookie that a response sets, as a field of requests, and its attributes.
+fn set_by(answer: &Message) -> (String, String) {
+    let set = answer.get("set-cookie").unwrap();
+    let (pair, attributes) = set.split_once("; ").unwrap();
+    (format!("Cookie: a=b; {pair}; c=d"), attributes.to_owned())
+}
+
+#[test]
+fn a_client_stays_at_its_endpoint_by_a_cookie() {
+    let origins = origins();
+    let setup = setup(&origins, json!("least_requests"))
+        .with("clusters.default.affinity", json!({"cookie": {"name": "at", "ttl": "1h"}}));
+    let Some(proxy) = setup.start() else { return };
+    let mut clients = HashMap::new();
+    poll("a client at each endpoint", || {
+        let answer = proxy.get("/");
+        let (cookie, attributes) = set_by(&answer);
+        assert_eq!(attributes, "Path=/; HttpOnly; Max-Age=3600; SameSite=Lax");
+        let port = |origin: &Origin| origin.endpoint.rsplit_once(':').unwrap().1.to_owned();
+        assert!(!origins.iter().any(|origin| cookie.contains(&port(origin))), "{cookie} names nobody");
+        clients.entry(answer.text().to_owned()).or_insert(cookie);
+        (clients.len() == 3).then_some(())
+    });
+    let stays = |proxy: &Proxy, clients: &HashMap<String, String>| {
+        for (name, cookie) in clients {
+            let answer = proxy.ask(format!("GET / HTTP/1.1\r\nHost: a\r\n{cookie}\r\n\r\n"));
+            assert_eq!((answer.text(), answer.get("set-cookie")), (name.as_str(), None));
+        }
+    };
+    (0..3).for_each(|_| stays(&proxy, &clients));
+    // Values that sluice does not set.
+    for other in
+        ["at=one", "at=", "at=0123456789ABCDEF0123456789ABCDEF", "att=0123456789abcdef0123456789abcdef"]
+    {
+        let answer = proxy.ask(format!("GET / HTTP/1.1\r\nHost: a\r\nCookie: {other}\r\n\r\n"));
+        assert!(answer.get("set-cookie").is_some(), "{other}");
+    }
+    // Only those of an endpoint that goes move, and they return with it.
+    let mut config = proxy.config.clone();
+    config["clusters"]["default"]["endpoints"] = json!([origins[0].endpoint, origins[1].endpoint]);
+    assert_eq!(proxy.reload(&config).0, Some(0));
+    let moved = clients.remove("three").unwrap();
+    stays(&proxy, &clients);
+    let answer = proxy.ask(format!("GET / HTTP/1.1\r\nHost: a\r\n{moved}\r\n\r\n"));
+    assert_ne!(answer.text(), "three");
+    assert_eq!(proxy.reload(&proxy.config).0, Some(0));
+    clients.insert("three".to_owned(), moved);
+    stays(&proxy, &clients);
+    let _next = upgrade(&proxy);
+    stays(&proxy, &clients);
+}
+
+#[test]
+fn the_cookie_is_secure_with_https_and_leaves_other_cookies_alone() {
+    let origin =
+        Origin::answering(|_| b"HTTP/1.1 200 OK\r\nSet-Cookie: own=1\r\nContent-Length: 0\r\n\r\n".to_vec());
+    let setup = Setup::to_origin(&origin)
+        .with("trusted_proxies", json!(["127.0.0.1"]))
+        .with("clusters.default.affinity", json!({"cookie": {"same_site": "none"}}));
+    let Some(proxy) = setup.start() else { return };
+    let answer = proxy.ask("GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-Proto: https\r\n\r\n");
+    let set = answer.all("set-cookie");
+    assert!(set.len() == 2 && set[0] == "own=1" && set[1].starts_with("sluice="), "{set:?}");
+    assert!(set[1].ends_with("; Path=/; HttpOnly; SameSite=None; Secure"), "{set:?}");
+}
+
+#[test]
+fn a_backup_is_used_only_when_the_others_fail() {
+    let (origins, dead) = (origins(), Dead::new());
+    let backup = |endpoint: &str| json!({"address": endpoint, "backup": true});
+    let endpoints = json!([origins[0].endpoint, origins[1].endpoint, backup(&origins[2].endpoint)]);
+    let one_by_one = setup(&origins, json!("round_robin")).with("clusters.default.endpoints", endpoints);
+    let Some(proxy) = one_by_one.start() else { return };
+    assert_eq!(spread(&proxy, 8, "X: y"), [("one".to_owned(), 4), ("two".to_owned(), 4)].into());
+    let mut config = proxy.config.clone();
+    config["clusters"]["default"]["endpoints"] = json!([dead.endpoint(), backup(&origins[2].endpoint)]);
+    assert_eq!(proxy.reload(&config).0, Some(0));
+    assert_eq!(
+        spread(&proxy, 20, "X: y"),
+        [("three".to_owned(), 20)].into(),
+        "as a retry, then because it is ejected"
+    );
 }
 
 #[test]
