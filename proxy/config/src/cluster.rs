@@ -178,9 +178,31 @@ pub enum HashKey {
     Cookie(String),
 }
 
+/// How an endpoint is asked for its health.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CheckProtocol {
+    /// With a GET.
+    #[default]
+    Http,
+    /// With a connection, and a TLS handshake if the cluster uses TLS.
+    Tcp,
+    /// With a call of grpc.health.v1.
+    Grpc,
+}
+
+words!(CheckProtocol {
+    Http = "http",
+    Tcp = "tcp",
+    Grpc = "grpc",
+});
+
 /// Active health checks.
+///
+/// Many fields: one for each key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HealthCheck {
+    /// How it is asked.
+    pub protocol: CheckProtocol,
     /// Target of the request.
     pub path: String,
     /// Host field; `None` is the endpoint's address.
@@ -197,6 +219,10 @@ pub struct HealthCheck {
     pub unhealthy_after: u32,
     /// Response statuses that count as success, as inclusive ranges.
     pub expected_statuses: Vec<(u16, u16)>,
+    /// Text that the body must contain.
+    pub expected_body: Option<String>,
+    /// Name of the service that `grpc` asks about; `None` is the whole server.
+    pub grpc_service: Option<String>,
 }
 
 /// Passive ejection, based on live traffic.

@@ -14,8 +14,8 @@ use super::reader::{Fields, Item};
 use super::shape::{Key, Shape};
 use super::unit::Unit;
 use super::{
-    Address, AutoLimit, Balance, Cluster, Ejection, Endpoint, EndpointBypass, HashKey, HealthCheck,
-    MaxInFlight, Mistake, Pool, Queue, Retry, UpstreamProtocol, Word, text, upstream_tls,
+    Address, AutoLimit, Balance, CheckProtocol, Cluster, Ejection, Endpoint, EndpointBypass, HashKey,
+    HealthCheck, MaxInFlight, Mistake, Pool, Queue, Retry, UpstreamProtocol, Word, text, upstream_tls,
 };
 
 /// Maximum number of clusters.
@@ -341,7 +341,8 @@ fn hash_key_shape() -> Shape {
     Shape::AnyOf(vec![Shape::words(&["client_address"]), one("header"), one("cookie")])
 }
 
-keys! { HealthCheck, settle within_the_interval {
+keys! { HealthCheck, settle consistent_check {
+    protocol: CheckProtocol::Http, word();
     path: "/".to_owned(), checked(|path| text::url_path(path, true));
     host: None, Optional(checked(text::host_value));
     port: None, Optional(number(PORT));
@@ -354,7 +355,24 @@ keys! { HealthCheck, settle within_the_interval {
     // Three, so that one lost packet does not remove it.
     unhealthy_after: 3, number(1..=1000);
     expected_statuses: vec![(200, 399)], STATUSES;
+    expected_body: None, Optional(checked(|_| Ok(())));
+    grpc_service: None, Optional(checked(text::name));
 }}
+
+fn consistent_check(check: &mut HealthCheck, fields: &mut Fields<'_>) {
+    within_the_interval(check, fields);
+    let (http, grpc) = (check.protocol == CheckProtocol::Http, check.protocol == CheckProtocol::Grpc);
+    let idle = [("path", http), ("expected_statuses", http), ("expected_body", http), ("grpc_service", grpc)];
+    for (key, has_effect) in idle {
+        if !has_effect && fields.get(key).is_some() {
+            let message = format!("this has no effect with protocol: {}; remove it", check.protocol);
+            fields.problems.add(&fields.path.key(key), message);
+        }
+    }
+    if check.protocol == CheckProtocol::Tcp && fields.get("host").is_some() {
+        fields.problems.add(&fields.path.key("host"), "this has no effect with protocol: tcp; remove it");
+    }
+}
 
 /// A check must end before the next one starts. A default timeout is reduced to the interval.
 fn within_the_interval(check: &mut HealthCheck, fields: &mut Fields<'_>) {

@@ -77,8 +77,8 @@ pub use assist::{
 pub use auth::{Auth, BasicAuth, ForwardAuth};
 pub use buffering::{Buffering, Buffers};
 pub use cluster::{
-    AutoLimit, Balance, Cluster, Ejection, Endpoint, HashKey, HealthCheck, MaxInFlight, Pool, Queue,
-    QueueOrder, Retry, UpstreamProtocol,
+    AutoLimit, Balance, CheckProtocol, Cluster, Ejection, Endpoint, HashKey, HealthCheck, MaxInFlight, Pool,
+    Queue, QueueOrder, Retry, UpstreamProtocol,
 };
 pub use condition::{Conditions, Exceptions, HeaderMatch, ParameterMatch, pattern, patterns};
 pub use control::{ControlSocket, ServicesState};

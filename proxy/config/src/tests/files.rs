@@ -7,8 +7,9 @@ use serde_yaml::Value;
 use super::super::codec::Table;
 use super::super::problem::Problems;
 use super::super::{
-    Acme, AcmeChallenge, AssistMode, ClientAuthMode, Config, DnsHook, Excess, Hsts, Http2, LogField,
-    LogFormat, OnDemand, Protocol, ProxyProtocol, SameSite, StartTls, Tls, Tracing, Word, load, parse, root,
+    Acme, AcmeChallenge, AssistMode, CheckProtocol, ClientAuthMode, Config, DnsHook, Excess, Hsts, Http2,
+    LogField, LogFormat, OnDemand, Protocol, ProxyProtocol, SameSite, StartTls, Tls, Tracing, Word, load,
+    parse, root,
 };
 
 fn directory() -> PathBuf {
@@ -93,6 +94,7 @@ fn documented_file_has_every_key_and_keyword() {
     wanted.extend(AcmeChallenge::ALL.iter().flat_map(|challenge| challenge.word().split('-')));
     wanted.extend(AssistMode::ALL.iter().map(|mode| mode.word()));
     wanted.extend(SameSite::ALL.iter().map(|site| site.word()));
+    wanted.extend(CheckProtocol::ALL.iter().map(|protocol| protocol.word()));
     wanted.extend(Excess::ALL.iter().map(|excess| excess.word()));
     wanted.extend(["least_requests", "round_robin", "random_two", "client_address"]);
 

@@ -227,6 +227,14 @@ const CLUSTERS: &[(&str, &str)] = &[
         "{endpoints: [{address: 'a:1', backup: true}]}",
         "clusters.b.endpoints: all endpoints are backups; write at least one without backup",
     ),
+    (
+        "{endpoints: ['a:1'], health_check: {protocol: tcp, path: /up}}",
+        "clusters.b.health_check.path: this has no effect with protocol: tcp; remove it",
+    ),
+    (
+        "{endpoints: ['a:1'], health_check: {grpc_service: users}}",
+        "clusters.b.health_check.grpc_service: this has no effect with protocol: http; remove it",
+    ),
     ("{endpoints: ['a:1'], affinity: {}}", "clusters.b.affinity: cookie is missing; write cookie: {}"),
     (
         "{endpoints: ['a:1'], affinity: {cookie: {name: 'a b'}}}",

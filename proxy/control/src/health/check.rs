@@ -1,11 +1,16 @@
-//! One health check: a small GET, of whose response only the head is read.
+//! One health check: a connection, a call, or a small GET of whose response only the head is read, or as much of the
+//! body as is needed.
 
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::{Request, header};
+use http_body_util::{BodyExt, Empty};
+use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
-use sluice_config::HealthCheck;
+use sluice_config::{CheckProtocol, HealthCheck};
 use sluice_core::cluster::{Endpoint, EndpointAddress};
 use sluice_core::tls::upstream::{Purpose, UpstreamSessions};
 use sluice_core::tls::verify;
@@ -14,8 +19,14 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
+use super::grpc;
+use crate::outbound::{Duplex, with_causes};
+
 /// Maximum bytes of a response head, including interim responses (1xx).
 const HEAD_BYTES_MAX: usize = 16 * 1024;
+
+/// Maximum bytes of a body that are searched.
+const BODY_BYTES_MAX: usize = 64 * 1024;
 
 /// Maximum fields of a response head.
 const FIELDS_MAX: usize = 100;
@@ -47,25 +58,46 @@ pub(crate) enum CheckError {
     /// an unexpected status
     #[error("status {0}")]
     Status(u16),
+    /// the body lacks the expected text
+    #[error("the first {BODY_BYTES_MAX} bytes of the body do not contain the expected text")]
+    Body,
+    /// the response of hyper's client cannot be used
+    #[error("the response cannot be read: {0}")]
+    Unreadable(String),
+    /// the call of the health service failed
+    #[error("{0}")]
+    Grpc(String),
 }
 
-/// Connects, sends the request and compares the status, all within `timeout_ms`. Returns the status if it is an
-/// expected one.
+/// What an endpoint did well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, derive_more::Display)]
+pub(crate) enum Passed {
+    /// It responded with an expected status.
+    #[display("{_0}")]
+    Status(u16),
+    /// It accepted a connection.
+    #[display("connected")]
+    Connected,
+    /// Its service serves.
+    #[display("serving")]
+    Serving,
+}
+
+/// Connects, asks and compares the response, all within `timeout_ms`.
 pub(crate) async fn check(
     endpoint: &Endpoint,
     tls: Option<&UpstreamSessions>,
     config: &HealthCheck,
-) -> Result<u16, CheckError> {
-    let host = config.host.as_deref().unwrap_or(&endpoint.host);
-    let request = request(&config.path, host);
+) -> Result<Passed, CheckError> {
     let limit = Duration::from_millis(config.timeout_ms);
-    let address = asked_address(&endpoint.address, config.port);
-    let secured = tls.map(|tls| secured(tls, endpoint)).transpose()?;
-    let asked = timeout(limit, connect_and_ask(&address, secured.as_ref(), &request)).await;
-    let status = asked.map_err(|_| CheckError::Timeout(config.timeout_ms))??;
+    let asked = timeout(limit, connect_and_ask(endpoint, tls, config)).await;
+    asked.map_err(|_| CheckError::Timeout(config.timeout_ms))?
+}
+
+fn expected(status: u16, config: &HealthCheck) -> Result<Passed, CheckError> {
     let mut ranges = config.expected_statuses.iter();
     match ranges.any(|&(first, last)| (first..=last).contains(&status)) {
-        true => Ok(status),
+        true => Ok(Passed::Status(status)),
         false => Err(CheckError::Status(status)),
     }
 }
@@ -95,38 +127,86 @@ struct Secured {
 }
 
 /// The TLS settings of the cluster's requests.
-fn secured(tls: &UpstreamSessions, endpoint: &Endpoint) -> Result<Secured, CheckError> {
+fn secured(tls: &UpstreamSessions, endpoint: &Endpoint, purpose: Purpose) -> Result<Secured, CheckError> {
     let name = tls.server_name(&endpoint.host).map_err(|error| CheckError::Tls(error.to_string()))?;
-    Ok(Secured { connector: TlsConnector::from(tls.client(Purpose::Http1)), name })
+    Ok(Secured { connector: TlsConnector::from(tls.client(purpose)), name })
 }
 
 async fn connect_and_ask(
-    address: &EndpointAddress,
-    secured: Option<&Secured>,
-    request: &[u8],
-) -> Result<u16, CheckError> {
-    match address {
-        EndpointAddress::Ip(address) => {
-            let stream = TcpStream::connect(address).await.map_err(CheckError::Connect)?;
-            ask_over(stream, secured, request).await
+    endpoint: &Endpoint,
+    tls: Option<&UpstreamSessions>,
+    config: &HealthCheck,
+) -> Result<Passed, CheckError> {
+    let purpose = match config.protocol {
+        CheckProtocol::Http => Purpose::Http1,
+        CheckProtocol::Tcp => Purpose::Opaque,
+        CheckProtocol::Grpc => Purpose::Http2,
+    };
+    let secured = tls.map(|tls| secured(tls, endpoint, purpose)).transpose()?;
+    let stream = connect(&asked_address(&endpoint.address, config.port)).await?;
+    let stream: Box<dyn Duplex> = match secured {
+        Some(Secured { connector, name }) => {
+            let stream = connector.connect(name, stream).await;
+            Box::new(stream.map_err(|error| CheckError::Tls(verify::describe_io(&error)))?)
         }
-        EndpointAddress::Unix(path) => {
-            let stream = UnixStream::connect(path).await.map_err(CheckError::Connect)?;
-            ask_over(stream, secured, request).await
+        None => stream,
+    };
+    let host = config.host.as_deref().unwrap_or(&endpoint.host);
+    match (config.protocol, &config.expected_body) {
+        (CheckProtocol::Tcp, _) => Ok(Passed::Connected),
+        (CheckProtocol::Grpc, _) => {
+            grpc::ask(stream, host, config.grpc_service.as_deref().unwrap_or_default(), tls.is_some()).await
+        }
+        (CheckProtocol::Http, None) => expected(ask(stream, &request(&config.path, host)).await?, config),
+        (CheckProtocol::Http, Some(text)) => {
+            let (status, body) = ask_for_body(stream, &config.path, host).await?;
+            let passed = expected(status, config)?;
+            match memchr::memmem::find(&body, text.as_bytes()) {
+                Some(_) => Ok(passed),
+                None => Err(CheckError::Body),
+            }
         }
     }
 }
 
-async fn ask_over(
-    stream: impl AsyncRead + AsyncWrite + Unpin,
-    secured: Option<&Secured>,
-    request: &[u8],
-) -> Result<u16, CheckError> {
-    let Some(Secured { connector, name }) = secured else {
-        return ask(stream, request).await;
+async fn connect(address: &EndpointAddress) -> Result<Box<dyn Duplex>, CheckError> {
+    Ok(match address {
+        EndpointAddress::Ip(address) => {
+            Box::new(TcpStream::connect(address).await.map_err(CheckError::Connect)?)
+        }
+        EndpointAddress::Unix(path) => {
+            Box::new(UnixStream::connect(path).await.map_err(CheckError::Connect)?)
+        }
+    })
+}
+
+/// The status and the beginning of the body.
+async fn ask_for_body(stream: Box<dyn Duplex>, path: &str, host: &str) -> Result<(u16, Vec<u8>), CheckError> {
+    let unreadable = |error: hyper::Error| CheckError::Unreadable(with_causes(&error));
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(unreadable)?;
+    let request = Request::get(path)
+        .header(header::HOST, host)
+        .header(header::USER_AGENT, concat!("sluice/", env!("CARGO_PKG_VERSION"), " health-check"))
+        .header(header::ACCEPT, "*/*")
+        .header(header::CONNECTION, "close")
+        .body(Empty::<Bytes>::new())
+        .map_err(|error| CheckError::Unreadable(error.to_string()))?;
+    let answered = async move {
+        let (head, mut body) = sender.send_request(request).await.map_err(unreadable)?.into_parts();
+        let mut received = Vec::new();
+        while received.len() < BODY_BYTES_MAX
+            && let Some(frame) = body.frame().await
+        {
+            let data = frame.map_err(unreadable)?.into_data().unwrap_or_default();
+            let room = BODY_BYTES_MAX - received.len();
+            received.extend_from_slice(&data[..data.len().min(room)]);
+        }
+        Ok((head.status.as_u16(), received))
     };
-    let stream = connector.connect(name.clone(), stream).await;
-    ask(stream.map_err(|error| CheckError::Tls(verify::describe_io(&error)))?, request).await
+    // The result of the connection adds nothing: the request reports every error that matters.
+    let (answer, _) = tokio::join!(answered, connection);
+    answer
 }
 
 async fn ask(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &[u8]) -> Result<u16, CheckError> {

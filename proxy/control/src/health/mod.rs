@@ -14,11 +14,12 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 pub(crate) mod check;
+mod grpc;
 #[cfg(test)]
 pub(crate) mod tests;
 mod threshold;
 
-use check::CheckError;
+use check::{CheckError, Passed};
 use threshold::Threshold;
 
 /// Maximum number of concurrent checks of one cluster; limits the descriptors they take from live traffic.
@@ -90,9 +91,9 @@ impl Rounds {
         }
     }
 
-    fn record(&mut self, endpoint: &Endpoint, result: Result<u16, CheckError>, now_ms: u64) {
+    fn record(&mut self, endpoint: &Endpoint, result: Result<Passed, CheckError>, now_ms: u64) {
         let outcome = match &result {
-            Ok(status) => status.to_string(),
+            Ok(passed) => passed.to_string(),
             Err(error) => error.to_string(),
         };
         let success = result.is_ok();
@@ -117,7 +118,7 @@ async fn check_later(
     config: Arc<HealthCheck>,
     permits: Arc<Semaphore>,
     at: Instant,
-) -> (Arc<Endpoint>, Result<u16, CheckError>) {
+) -> (Arc<Endpoint>, Result<Passed, CheckError>) {
     sleep(at.saturating_duration_since(Instant::now())).await;
     let permit = permits.acquire().await;
     let result = check::check(&endpoint, cluster.tls().map(AsRef::as_ref), &config).await;

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicU16, Ordering::SeqCst};
 
-use sluice_config::Balance;
+use sluice_config::{Balance, CheckProtocol};
 use sluice_core::cluster::{EndpointAddress, Health, Seed};
 use socket2::{Domain, Socket, Type};
 
@@ -14,6 +14,7 @@ use super::*;
 
 pub(crate) fn config() -> HealthCheck {
     HealthCheck {
+        protocol: CheckProtocol::Http,
         path: "/up".to_owned(),
         host: None,
         port: None,
@@ -22,6 +23,8 @@ pub(crate) fn config() -> HealthCheck {
         healthy_after: 1,
         unhealthy_after: 1,
         expected_statuses: vec![(200, 299), (304, 304)],
+        expected_body: None,
+        grpc_service: None,
     }
 }
 

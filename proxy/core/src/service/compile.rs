@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 
 use sluice_config::{
-    Action, Balance, Buffering, Cluster, Ejection, Endpoint, HealthCheck, MaxInFlight, Queue, Route, Switch,
+    Action, Balance, Buffering, CheckProtocol, Cluster, Ejection, Endpoint, HealthCheck, MaxInFlight, Queue,
+    Route, Switch,
 };
 
 use super::duration::GoDuration;
@@ -130,6 +131,7 @@ fn distinct(endpoints: Vec<Endpoint>) -> Vec<Endpoint> {
 pub fn health_check(config: &HealthCheckConfig) -> HealthCheck {
     let interval_ms = config.interval.as_millis().clamp(10, DAY_MS);
     HealthCheck {
+        protocol: CheckProtocol::Http,
         path: format!("/{}", config.path.trim_start_matches('/')),
         host: (!config.host.is_empty()).then(|| config.host.clone()),
         port: (config.port != 0).then_some(config.port),
@@ -139,6 +141,8 @@ pub fn health_check(config: &HealthCheckConfig) -> HealthCheck {
         healthy_after: 1,
         unhealthy_after: 1,
         expected_statuses: vec![(200, 299)],
+        expected_body: None,
+        grpc_service: None,
     }
 }
 

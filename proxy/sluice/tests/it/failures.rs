@@ -1,7 +1,7 @@
 //! Failures on either side: the status, the connection, and the reason in the access log.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use serde_json::json;
@@ -278,6 +278,41 @@ fn error_pages_replace_our_own_bodies() {
     assert_eq!((answer.status(), answer.text()), (404, "<p>ours"));
     assert_eq!(answer.get("content-type"), Some("text/html; charset=utf-8"));
     assert_eq!(proxy.get("/app").text(), "its", "responses of an origin are not replaced");
+}
+
+#[test]
+fn a_check_may_ask_for_a_connection_or_for_a_text() {
+    let body = Arc::new(Mutex::new("starting"));
+    let said = Arc::clone(&body);
+    let origin = Origin::answering(move |_| {
+        let body = *said.lock().unwrap();
+        // In pieces that divide the text.
+        let (first, rest) = body.split_at(3);
+        format!(
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{first}\r\n{:x}\r\n{rest}\r\n0\r\n\r\n",
+            rest.len()
+        )
+        .into_bytes()
+    });
+    let dead = Dead::new();
+    let once = json!({"interval": "10ms", "unhealthy_after": 1, "healthy_after": 1});
+    let with = |more: serde_json::Value| {
+        let mut check = once.clone();
+        check.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        check
+    };
+    let setup = Setup::to(&[&origin.endpoint, &dead.endpoint()])
+        .with("clusters.default.health_check", with(json!({"protocol": "tcp"})));
+    let Some(proxy) = setup.start() else { return };
+    let health = |endpoint: &str| proxy.endpoint(endpoint)["health"].clone();
+    poll("the check of a connection", || (health(&dead.endpoint()) == "unhealthy").then_some(()));
+    assert_eq!(health(&origin.endpoint), "healthy");
+    let mut config = proxy.config.clone();
+    config["clusters"]["default"]["health_check"] = with(json!({"expected_body": "ready"}));
+    assert_eq!(proxy.reload(&config).0, Some(0));
+    poll("the check of the text", || (health(&origin.endpoint) == "unhealthy").then_some(()));
+    *body.lock().unwrap() = "is ready now";
+    poll("the text", || (health(&origin.endpoint) == "healthy").then_some(()));
 }
 
 #[test]
