@@ -47,6 +47,8 @@ keys! { Limits {
     trailer_bytes_max: 8 * KIB as usize, number(0..=MIB);
     // An idle connection takes a few KB, so this many stay near 100 MB.
     connections_max: 20_000, number(1..=10_000_000);
+    // Off, because a company or a mobile network may have one address for all.
+    connections_per_client_max: 0, number(0..=10_000_000);
     // A slow phone needs seconds; a client that trickles bytes must not keep a slot for longer.
     header_timeout_ms: 10_000, number(1..=HOUR_MS);
     // Browsers close idle connections after one to two minutes.

@@ -21,6 +21,8 @@ pub struct Limits {
     pub trailer_bytes_max: usize,
     /// Open downstream connections of the listener, over all workers.
     pub connections_max: usize,
+    /// Open connections of one client; 0 is no limit.
+    pub connections_per_client_max: usize,
     /// From the first byte of a head to its last, in milliseconds (408 beyond).
     pub header_timeout_ms: u64,
     /// How long an idle connection is kept, in milliseconds.

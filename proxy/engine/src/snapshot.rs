@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -148,6 +149,11 @@ impl Snapshot {
         let router = Router::new(&config.routes);
         let gates = Gates::new(&config.access);
         Self { router, gates, bans, limiters, routes, clusters, equipment, debug, config }
+    }
+
+    /// Whether an address, in its canonical form, is one of `trusted_proxies`.
+    pub fn trusts(&self, address: &IpAddr) -> bool {
+        self.config.trusted_proxies.iter().any(|network| network.contains(address))
     }
 
     /// Directs the routes of deployed services, by name, to the services.

@@ -49,7 +49,7 @@ pub(super) fn answer(
         let message = format!("for_ms: write a number from 1 to {BAN_MS_MAX}");
         return Err(Failure::new(StatusCode::BAD_REQUEST, &message));
     }
-    if snapshot.config.trusted_proxies.iter().any(|network| network.contains(&client.to_canonical())) {
+    if snapshot.trusts(&client.to_canonical()) {
         let message = format!("{client} is one of trusted_proxies: a ban would be of everybody behind it");
         return Err(Failure::new(StatusCode::CONFLICT, &message));
     }

@@ -74,7 +74,7 @@ impl Connection {
     /// Bans the client; false if it is a proxy, behind which there are others, or if the list is full.
     fn ban(&self, limiter: &RateLimiter, account: &Account) -> bool {
         let snapshot = &account.snapshot;
-        if snapshot.config.trusted_proxies.iter().any(|network| network.contains(&account.client)) {
+        if snapshot.trusts(&account.client) {
             return false;
         }
         let ban = (Duration::from_millis(limiter.config.ban_ms), limiter.name.as_str());
@@ -90,12 +90,7 @@ impl Connection {
     /// Whether the client of a request is banned. A proxy never is: there are others behind it.
     pub(super) fn is_banned(&self, account: &Account) -> bool {
         let is_banned = account.snapshot.bans.holds(account.client, clock::now_ms)
-            && !account
-                .snapshot
-                .config
-                .trusted_proxies
-                .iter()
-                .any(|network| network.contains(&account.client));
+            && !account.snapshot.trusts(&account.client);
         if is_banned {
             account.snapshot.bans.count_turned_away();
         }

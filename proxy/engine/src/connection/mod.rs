@@ -35,7 +35,7 @@ use sluice_core::tls::ClientIdentity;
 use sluice_http::{HeadScanner, RequestHead};
 use sluice_net::buffers::IDLE_BYTES;
 use sluice_net::deadline::Deadline;
-use sluice_net::listener::ListenerState;
+use sluice_net::listener::{ClientPlace, ListenerState};
 use sluice_net::stream::{self, Reader, Stream, Writer};
 
 use crate::direct;
@@ -50,6 +50,8 @@ pub(crate) struct Connection {
     session: RequestState,
     /// `None` for a stream of another connection, through which it is found.
     registration: Option<Registration>,
+    /// Its place among those of a client that a PROXY protocol header names.
+    client_place: Option<ClientPlace>,
 }
 
 /// Its bytes, and their deadlines.
@@ -141,7 +143,7 @@ impl Connection {
             exchanges: 0,
             service: None,
         };
-        Self { worker, listener, io, peer, session, registration: None }
+        Self { worker, listener, io, peer, session, registration: None, client_place: None }
     }
 
     /// Records its phase, for the drain.

@@ -47,7 +47,7 @@ impl Connection {
                     self.io.reader.consume(length);
                     self.peer.address = client.unwrap_or(self.peer.address);
                     self.peer.text = super::text_of(self.peer.address);
-                    return true;
+                    return self.enter();
                 }
                 Header::Invalid => {
                     self.record_connection(Reason::BadProxyProtocol);
@@ -58,6 +58,24 @@ impl Connection {
             let filled = self.io.deadline.run(self.io.reader.fill(buffers::IDLE_BYTES)).await;
             if !matches!(filled, Some(Ok(count)) if count > 0) {
                 return false;
+            }
+        }
+    }
+
+    /// Counts the connection for the client that the header names; false if it has too many.
+    fn enter(&mut self) -> bool {
+        let client = self.peer.address.to_canonical();
+        if self.worker.snapshot().trusts(&client) {
+            return true;
+        }
+        match self.listener.enter(client) {
+            Ok(place) => {
+                self.client_place = place;
+                true
+            }
+            Err(_) => {
+                self.record_connection(Reason::TooManyConnections);
+                false
             }
         }
     }

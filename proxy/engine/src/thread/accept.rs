@@ -11,7 +11,7 @@ use sluice_config::{Protocol, ProxyProtocol};
 use sluice_core::clock;
 use sluice_core::error::Reason;
 use sluice_core::metrics::Event;
-use sluice_net::listener::{ListenerState, Listening};
+use sluice_net::listener::{ClientPlace, ListenerState, Listening, TooManyConnections};
 use sluice_net::stream::Stream;
 use sluice_ring as ring;
 use socket2::SockAddr;
@@ -175,6 +175,8 @@ impl AcceptContext {
             return;
         }
         let Some(admission) = state.admit() else { return self.refuse(state, socket, client) };
+        let Ok(of_client) = self.enter(&state, peer) else { return self.refuse(state, socket, client) };
+        let admission = admission.with_client(of_client);
         let place = match self.worker.is_draining() {
             true => self.share.keep(admission),
             false => self.share.choose(admission),
@@ -185,16 +187,27 @@ impl AcceptContext {
         }
     }
 
+    /// A place among the connections of the client. A trusted proxy has many clients, and behind others the client is
+    /// known only later; a unix socket's peer is on this host.
+    fn enter(
+        &self,
+        state: &ListenerState,
+        peer: &SockAddr,
+    ) -> Result<Option<ClientPlace>, TooManyConnections> {
+        let is_limited = state.config.limits.connections_per_client_max > 0
+            && state.config.proxy_protocol == ProxyProtocol::Off;
+        match peer.as_socket().filter(|_| is_limited).map(|address| address.ip().to_canonical()) {
+            Some(client) if !self.worker.snapshot().trusts(&client) => state.enter(client),
+            _ => Ok(None),
+        }
+    }
+
     /// Whether a connection is closed before anything is read. Behind a proxy, the client is known only later.
     fn is_banned(&self, state: &ListenerState, client: IpAddr) -> bool {
         let snapshot = self.worker.snapshot();
         let is_banned = snapshot.bans.holds(client, clock::now_ms)
             && state.config.proxy_protocol == ProxyProtocol::Off
-            && !snapshot
-                .config
-                .trusted_proxies
-                .iter()
-                .any(|network| network.contains(&client.to_canonical()));
+            && !snapshot.trusts(&client.to_canonical());
         if is_banned {
             snapshot.bans.count_turned_away();
         }

@@ -2,8 +2,10 @@
 //! load. Workers accept from them (`thread/accept.rs` in the engine).
 
 mod bind;
+mod clients;
 
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,6 +17,8 @@ use sluice_core::tls::Terminator;
 use sluice_kernel::socket;
 
 pub use bind::{BACKLOG, BindError, Inherited, ReadySockets, bind_all, listen_all};
+pub use clients::ClientPlace;
+use clients::Clients;
 
 /// A listener and duplicates of its sockets, to pass on.
 pub type HeldSockets = (Arc<Listening>, Vec<OwnedFd>);
@@ -48,6 +52,7 @@ struct Lasting {
     /// Apart from `closed`, which every connection reads.
     open: CachePadded<AtomicUsize>,
     closed: AtomicBool,
+    clients: Arc<Clients>,
 }
 
 /// A listener from one worker's point of view.
@@ -61,7 +66,11 @@ pub struct Bound {
 }
 
 /// One of the connections that a listener may have open.
-pub struct Admission(Arc<Lasting>);
+pub struct Admission {
+    lasting: Arc<Lasting>,
+    /// The same for its client, if connections of a client are limited.
+    client: Option<ClientPlace>,
+}
 
 impl Listening {
     pub(crate) fn new(config: config::Listener, terminator: Option<Arc<Terminator>>, is_own: bool) -> Self {
@@ -161,9 +170,20 @@ impl ListenerState {
 
     /// Admits one connection; `None` if `connections_max` are open.
     pub fn admit(&self) -> Option<Admission> {
-        let admission = Admission(Arc::clone(&self.lasting));
+        let admission = Admission { lasting: Arc::clone(&self.lasting), client: None };
         let before = self.lasting.open.fetch_add(1, Ordering::Relaxed);
         (before < self.config.limits.connections_max).then_some(admission)
+    }
+
+    /// A place for one more connection of a client.
+    ///
+    /// # Errors
+    /// When the client has `connections_per_client_max` open.
+    pub fn enter(&self, client: IpAddr) -> Result<Option<ClientPlace>, TooManyConnections> {
+        match self.config.limits.connections_per_client_max {
+            0 => Ok(None),
+            most => Clients::enter(&self.lasting.clients, client, most).map(Some).ok_or(TooManyConnections),
+        }
     }
 
     /// Whether the listener has closed.
@@ -172,8 +192,22 @@ impl ListenerState {
     }
 }
 
+/// A client has as many connections open as it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the client has too many connections")]
+pub struct TooManyConnections;
+
+impl Admission {
+    /// The same with the place of its client.
+    pub fn with_client(mut self, client: Option<ClientPlace>) -> Self {
+        self.client = client;
+        self
+    }
+}
+
 impl Drop for Admission {
     fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::Relaxed);
+        self.lasting.open.fetch_sub(1, Ordering::Relaxed);
+        drop(self.client.take());
     }
 }

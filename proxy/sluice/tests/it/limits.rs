@@ -158,3 +158,47 @@ fn a_banned_address_is_closed_before_anything_is_read() {
     assert!(code == Some(1) && said.contains("not banned"), "{said}");
     assert_eq!(proxy.get("/").status(), 200);
 }
+
+#[test]
+fn a_client_has_only_so_many_connections() {
+    let origin = Origin::saying("hello");
+    let setup =
+        Setup::to_origin(&origin).with("listeners.0.limits", json!({"connections_per_client_max": 2}));
+    let Some(proxy) = setup.start() else { return };
+    let mut held = [proxy.connect(), proxy.connect()];
+    for wire in &mut held {
+        assert_eq!(wire.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n").status(), 200);
+    }
+    let mut third = proxy.connect();
+    assert_eq!(third.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n").status(), 503);
+    third.expect_end();
+    assert_eq!(held[0].ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n").status(), 200, "those before stay");
+    let [first, _second] = held;
+    drop(first);
+    poll("a place", || (proxy.get("/").status() == 200).then_some(()));
+    assert!(proxy.metric("sluice_downstream_connections_rejected_total") >= 1.0);
+}
+
+#[test]
+fn clients_behind_the_proxy_protocol_are_counted_apart() {
+    let origin = Origin::saying("hello");
+    let setup = Setup::to_origin(&origin)
+        .with("listeners.0.proxy_protocol", "v1")
+        .with("listeners.0.limits", json!({"connections_per_client_max": 1}));
+    let Some(proxy) = setup.start() else { return };
+    let connect = |client: &str| {
+        let mut wire = proxy.connect();
+        wire.send(format!("PROXY TCP4 {client} 192.0.2.9 1 2\r\n"));
+        wire
+    };
+    let get = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    let mut one = connect("192.0.2.1");
+    assert_eq!(one.ask(get).status(), 200);
+    connect("192.0.2.1").expect_end();
+    assert_eq!(connect("192.0.2.2").ask(get).status(), 200);
+    assert_eq!(one.ask(get).status(), 200);
+    // A ban of a client is not one of the proxy in front.
+    assert_eq!(proxy.command("bans", &["add", "192.0.2.1"]).0, Some(0));
+    assert_eq!(one.ask(get).status(), 403);
+    assert_eq!(connect("192.0.2.2").ask(get).status(), 200);
+}
