@@ -3,7 +3,7 @@
 //! Each check returns what is wrong and what to write; each looks only at its text.
 
 use super::problem::quote;
-use crate::Mistake;
+use crate::{Mistake, Template};
 
 /// Maximum bytes of a name. A listener may be named after its address, and the longest address text is 253 + 1 + 5.
 pub(super) const NAME_BYTES_MAX: usize = 260;
@@ -185,17 +185,16 @@ pub(super) fn location(text: &str) -> Check {
         )
         .into());
     }
-    if text.contains("//{path}") || text.contains("//{query}") {
-        return Err(format!("{} takes its host from the path; write a host or {{host}}", quote(text)).into());
+    // A client must not choose where another one is sent.
+    let chosen = ["{path}", "{query}", "{header:", "{cookie:"];
+    if chosen.iter().any(|word| text.contains(&format!("//{word}")))
+        || chosen[2..].iter().any(|word| text.starts_with(word))
+    {
+        return Err(
+            format!("{} takes its host from the client; write a host or {{host}}", quote(text)).into()
+        );
     }
-    let mut rest = text;
-    while let Some((_, after)) = rest.split_once('{') {
-        let known = ["host}", "path}", "query}"].iter().find_map(|word| after.strip_prefix(word));
-        rest = known.ok_or_else(|| {
-            format!("{} has an unknown placeholder; write {{host}}, {{path}} or {{query}}", quote(text))
-        })?;
-    }
-    Ok(())
+    Template::read(text).map(drop)
 }
 
 #[cfg(test)]

@@ -2,8 +2,10 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::path::PathBuf;
 
+use sluice_config::{Template, TemplatePart, Variable};
 use sluice_core::error::Reason;
 use sluice_core::html::escape_html;
 use sluice_core::service::entry::ServiceEntry;
@@ -73,36 +75,46 @@ pub(crate) struct Local<'a> {
 /// Maximum length of a Location from a template, in bytes: twice the default maximum of a target.
 const LOCATION_BYTES_MAX: usize = 16 * 1024;
 
-/// Expands a template to a Location for a request, in one pass; `None` if it gets too long. The result never starts
-/// with two slashes, or with a slash and a backslash: browsers would take either for another host.
-fn location(template: &str, head: &RequestHead) -> Option<String> {
-    let target = head.path_and_query();
-    let at = memchr::memchr(b'?', target).unwrap_or(target.len());
-    let (path, query) = target.split_at(at);
-    // `*` has no path.
-    let path = if path.starts_with(b"/") { path } else { b"/" };
-    let mut location = String::with_capacity(template.len() + target.len());
-    let mut rest = template;
-    while let Some((before, after)) = rest.split_once('{') {
-        location.push_str(before);
-        // Validation allows no other placeholder.
-        let (name, after) = after.split_once('}').unwrap_or_default();
-        match name {
-            "host" => location.push_str(&String::from_utf8_lossy(head.host_name())),
-            "path" => push_path(&mut location, path),
-            _ => location.push_str(&String::from_utf8_lossy(query)),
+/// Expands a template to a Location with the values of its variables, in one pass; `None` if it gets too long. The
+/// result never starts with two slashes, or with a slash and a backslash: browsers would take either for another host.
+fn location<'v>(template: &Template, value: &dyn Fn(&Variable) -> Cow<'v, [u8]>) -> Option<String> {
+    let mut location = String::new();
+    for part in &template.0 {
+        match part {
+            TemplatePart::Text(text) => location.push_str(text),
+            TemplatePart::Variable(variable) => {
+                let value = value(variable);
+                match variable {
+                    // `*` has no path.
+                    Variable::Path if !value.starts_with(b"/") => push_path(&mut location, b"/"),
+                    Variable::Path => push_path(&mut location, &value),
+                    Variable::Query | Variable::Host => location.push_str(&String::from_utf8_lossy(&value)),
+                    _ => push_encoded(&mut location, &value),
+                }
+            }
         }
         if location.len() > LOCATION_BYTES_MAX {
             return None;
         }
-        rest = after;
     }
-    location.push_str(rest);
     // If the parts in front are empty, slashes can meet at the start.
     while location.starts_with("//") || location.starts_with("/\\") {
         location.remove(1);
     }
     (location.len() <= LOCATION_BYTES_MAX).then_some(location)
+}
+
+/// Appends a value that may have any bytes as a part of a path or a query (RFC 3986 2.3).
+fn push_encoded(location: &mut String, value: &[u8]) {
+    for byte in value {
+        match byte {
+            b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'-' | b'.' | b'_' | b'~' => {
+                location.push(char::from(*byte))
+            }
+            // Writing into a String cannot fail.
+            other => _ = write!(location, "%{other:02X}"),
+        }
+    }
 }
 
 /// Appends a path, without leading slashes that would start a host at this position.
@@ -198,12 +210,16 @@ impl<'a> Local<'a> {
         }
     }
 
-    /// A configured redirect; see [`sluice_config::Action::Redirect`] for the placeholders.
+    /// A configured redirect.
     ///
     /// # Errors
     /// When the Location would be longer than clients accept.
-    pub(crate) fn redirect(status: u16, template: &str, head: &RequestHead) -> Result<Self, Reason> {
-        let location = location(template, head).ok_or(Reason::TargetTooLong)?;
+    pub(crate) fn redirect<'v>(
+        status: u16,
+        template: &Template,
+        value: &dyn Fn(&Variable) -> Cow<'v, [u8]>,
+    ) -> Result<Self, Reason> {
+        let location = location(template, value).ok_or(Reason::TargetTooLong)?;
         Ok(Self {
             status,
             reason: None,
@@ -360,6 +376,21 @@ mod tests {
 
     use super::*;
 
+    /// The Location of a request for a target.
+    fn location(template: &str, target: &str) -> Option<String> {
+        let head = head(target);
+        let value = |variable: &Variable| match variable {
+            Variable::Host => Cow::Owned(head.host_name().to_vec()),
+            Variable::Path => Cow::Owned(head.path().to_vec()),
+            Variable::Query => Cow::Owned(match head.split_target().1 {
+                [] => Vec::new(),
+                query => [b"?", query].concat(),
+            }),
+            _ => Cow::Borrowed(&b"a b/\xff"[..]),
+        };
+        super::location(&Template::read(template).ok()?, &value)
+    }
+
     fn head(target: &str) -> RequestHead {
         let limits = HeadLimits { head_bytes_max: 65_536, headers_max: 9, target_bytes_max: 65_536 };
         let bytes = format!("OPTIONS {target} HTTP/1.1\r\nHost: h.test:8080\r\n\r\n").into_bytes();
@@ -378,8 +409,9 @@ mod tests {
             ("/new{path}{path}", "/a", "/new/a/a"),
             ("{path}", "/a?b", "/a"),
             ("/x", "/a?b", "/x"),
+            ("/{header:x}?{{c}}", "/", "/a%20b%2F%FF?{c}"),
         ] {
-            assert_eq!(location(template, &head(target)).as_deref(), Some(wanted), "{template} {target}");
+            assert_eq!(location(template, target).as_deref(), Some(wanted), "{template} {target}");
         }
     }
 
@@ -394,20 +426,20 @@ mod tests {
                 ("{query}/{path}", "/evil.test"),
                 ("https:{path}", "https:/evil.test"),
             ] {
-                assert_eq!(location(template, &head(target)).as_deref(), Some(wanted), "{template} {target}");
+                assert_eq!(location(template, target).as_deref(), Some(wanted), "{template} {target}");
             }
         }
-        assert_eq!(location("{query}//b", &head("/a")).as_deref(), Some("/b"));
+        assert_eq!(location("{query}//b", "/a").as_deref(), Some("/b"));
     }
 
     #[test]
     fn the_length_of_a_location_is_limited() {
         let target = format!("/{}?{}", "{query}".repeat(580), "q".repeat(4000));
-        let made = location("{path}{query}", &head(&target)).unwrap_or_default();
+        let made = location("{path}{query}", &target).unwrap_or_default();
         assert_eq!(made, target);
-        assert_eq!(location(&"{query}".repeat(5), &head(&target)), None);
+        assert_eq!(location(&"{query}".repeat(5), &target), None);
         let exact = LOCATION_BYTES_MAX - 1;
-        assert!(location("{path}", &head(&format!("/{}", "a".repeat(exact)))).is_some());
-        assert!(location("{path}", &head(&format!("/{}", "a".repeat(exact + 1)))).is_none());
+        assert!(location("{path}", &format!("/{}", "a".repeat(exact))).is_some());
+        assert!(location("{path}", &format!("/{}", "a".repeat(exact + 1))).is_none());
     }
 }

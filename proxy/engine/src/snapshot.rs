@@ -92,8 +92,6 @@ impl Deref for Current {
 
 /// A route prepared for use.
 pub(crate) struct RouteEntry {
-    /// Its name.
-    pub(crate) name: String,
     /// Identical for all routes of this name in the process, and different from all others.
     pub(crate) id: u32,
     /// What it does.
@@ -108,6 +106,8 @@ pub(crate) struct RouteEntry {
     pub(crate) limiters: Box<[Arc<RateLimiter>]>,
     /// Who may use it; `None` is everybody.
     pub(crate) guard: Option<Guard>,
+    /// Where it redirects to, if it does.
+    pub(crate) location: Option<Template>,
     /// Edits of heads that depend on the request; they replace those below.
     pub(crate) templates: Option<Box<EditTemplates>>,
     /// Edits of the request head.
@@ -159,7 +159,7 @@ impl Snapshot {
     /// Directs the routes of deployed services, by name, to the services.
     pub fn with_services(mut self, services: &BTreeMap<String, Arc<ServiceEntry>>) -> Self {
         for route in &mut self.routes {
-            if let Some(service) = services.get(&route.name) {
+            if let Some(service) = services.get(&route.config.name) {
                 route.target = Target::Service(Arc::clone(service));
             }
         }
@@ -177,7 +177,6 @@ fn entry(route: &config::Route, clusters: &BTreeMap<String, Arc<Cluster>>, confi
     let response_edits = edits(&route.response_headers);
     let direct_return = matches!(target, Target::Cluster(_)) && detours(route, config).is_empty();
     RouteEntry {
-        name: route.name.clone(),
         id: route_id(&route.name),
         target,
         config: route.clone(),
@@ -185,6 +184,11 @@ fn entry(route: &config::Route, clusters: &BTreeMap<String, Arc<Cluster>>, confi
         gate: route.access.as_ref().map(Gate::new),
         limiters: Box::default(),
         guard: None,
+        location: match &route.action {
+            // Checked with the configuration.
+            Action::Redirect { location, .. } => Template::read(location).ok(),
+            Action::Cluster(_) | Action::Respond { .. } => None,
+        },
         templates: EditTemplates::of(route),
         request_edits: edits(&route.request_headers),
         response_edits,

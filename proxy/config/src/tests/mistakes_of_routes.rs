@@ -155,8 +155,13 @@ const ROUTES: &[(&str, &str)] = &[
         "5: routes[0].redirect.status: 200 is a number; write 301, 302, 303, 307 or 308",
     ),
     (
-        "{redirect: {location: '/{uri}'}}",
-        "5: routes[0].redirect.location: \"/{uri}\" has an unknown placeholder; write {host}, {path} or {query}",
+        "{redirect: {location: '/{pat}'}}",
+        "5: routes[0].redirect.location: \"/{pat}\" has an unknown variable, {pat}; did you mean {path}?",
+    ),
+    (
+        "{redirect: {location: 'https://{header:x-host}/'}}",
+        "5: routes[0].redirect.location: \"https://{header:x-host}/\" takes its host from the client; write a host or \
+         {host}",
     ),
     (
         "{respond: {status: 101}}",

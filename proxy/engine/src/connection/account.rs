@@ -87,7 +87,12 @@ impl Account {
             Target::Local => None,
         });
         let (request_id, clock) = (Rc::clone(&self.request_id), self.clock);
-        Some(debug::Facts { route: route.map(|entry| entry.name.as_str()), cluster, request_id, clock })
+        Some(debug::Facts {
+            route: route.map(|entry| entry.config.name.as_str()),
+            cluster,
+            request_id,
+            clock,
+        })
     }
 }
 
@@ -114,7 +119,7 @@ impl Connection {
             transfer: progress.times.first_byte_at.map(|first| now - first),
             client: account.client,
             listener: &self.listener.config.name,
-            route: route.map(|entry| (entry.id, entry.name.as_str())),
+            route: route.map(|entry| (entry.id, entry.config.name.as_str())),
             cluster,
             endpoint: progress.endpoint.as_ref().map(|endpoint| (endpoint.id, endpoint.label.as_str())),
             method: self.session.head.method_bytes(),

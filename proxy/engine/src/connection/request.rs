@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use sluice_config::{Action, Balance, HashKey};
+use sluice_config::{Action, Balance, HashKey, Variable};
 use sluice_core::cluster::{Cluster, hash_key};
 use sluice_core::error::Reason;
 use sluice_core::router::{Query, RouteMatch};
@@ -103,7 +103,7 @@ impl Connection {
                         let edits = rendered
                             .as_deref()
                             .map_or(entry.response_edits.as_ref(), |edits| Some(&edits.response));
-                        let local = local_answer(entry, &self.session.head).edited(edits);
+                        let local = self.local_answer(entry, &account).edited(edits);
                         self.answer_locally(&account, &local, None, &mut transfer).await
                     }
                 }
@@ -137,6 +137,19 @@ impl Connection {
             return self.reject(account, reason).await;
         }
         self.answer_locally(account, &Local::reason(reason), Some(reason), transfer).await
+    }
+
+    /// The response of a route without a cluster.
+    fn local_answer<'a>(&self, entry: &'a RouteEntry, account: &Account) -> Local<'a> {
+        match (&entry.config.action, &entry.location) {
+            (Action::Redirect { status, .. }, Some(location)) => {
+                let value = |variable: &Variable| self.value(variable, entry, account);
+                Local::redirect(*status, location, &value).unwrap_or_else(Local::reason)
+            }
+            (Action::Respond { status, body, content_type }, _) => Local::fixed(*status, body, content_type),
+            // A route to a cluster is not local; validation ensures that the cluster exists.
+            (Action::Cluster(_) | Action::Redirect { .. }, _) => Local::reason(Reason::NoEndpoint),
+        }
     }
 
     /// Waits for something before the request goes anywhere; `None` if the client disconnects. While a body is still to
@@ -303,15 +316,4 @@ pub(super) fn cookie<'a>(field: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
         let pair = pair.trim_ascii();
         pair.strip_prefix(name)?.strip_prefix(b"=")
     })
-}
-
-fn local_answer<'a>(entry: &'a RouteEntry, head: &RequestHead) -> Local<'a> {
-    match &entry.config.action {
-        Action::Redirect { status, location } => {
-            Local::redirect(*status, location, head).unwrap_or_else(Local::reason)
-        }
-        Action::Respond { status, body, content_type } => Local::fixed(*status, body, content_type),
-        // A route to a cluster is not local; validation ensures that the cluster exists.
-        Action::Cluster(_) => Local::reason(Reason::NoEndpoint),
-    }
 }

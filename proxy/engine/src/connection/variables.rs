@@ -61,7 +61,7 @@ impl Connection {
         text.trim_ascii().to_vec()
     }
 
-    fn value<'a>(
+    pub(super) fn value<'a>(
         &'a self,
         variable: &Variable,
         entry: &'a RouteEntry,
@@ -79,7 +79,7 @@ impl Connection {
             Variable::Method => Cow::Borrowed(head.method_bytes()),
             Variable::Scheme => Cow::Borrowed(self.scheme(account)),
             Variable::RequestId => Cow::Borrowed(&account.request_id),
-            Variable::Route => Cow::Borrowed(entry.name.as_bytes()),
+            Variable::Route => Cow::Borrowed(entry.config.name.as_bytes()),
             Variable::TlsVersion => self.secured(|facts| facts.version.as_bytes()),
             Variable::TlsSni => self.secured(|facts| facts.server_name.as_bytes()),
             Variable::AuthUser => {

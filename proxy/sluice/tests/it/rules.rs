@@ -91,6 +91,19 @@ fn a_refused_tunnel_is_closed() {
 }
 
 #[test]
+fn a_redirect_takes_its_parts_from_the_request() {
+    let location = "https://{host}/{cookie:lang}{path}{query}#{route}/{header:x-a}/{client_ip}";
+    let setup = Setup::to(&[])
+        .without("clusters")
+        .with("routes", json!([{"name": "main", "redirect": {"status": 308, "location": location}}]));
+    let Some(proxy) = setup.start() else { return };
+    let answer =
+        proxy.ask("GET /a%20b?c=d HTTP/1.1\r\nHost: A.test:8080\r\nCookie: lang=de\r\nX-A: x y/../z\r\n\r\n");
+    let wanted = "https://A.test/de/a%20b?c=d#main/x%20y%2F..%2Fz/127.0.0.1";
+    assert_eq!((answer.status(), answer.get("location")), (308, Some(wanted)));
+}
+
+#[test]
 fn fields_take_their_values_from_the_request() {
     let origin = Origin::saying("");
     let setup = Setup::to_origin(&origin).with("trusted_proxies", json!(["127.0.0.1"])).with(
