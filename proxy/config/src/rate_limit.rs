@@ -74,7 +74,7 @@ impl RateLimit {
     }
 }
 
-keys! { RateLimit, settle bans_one_client {
+keys! { RateLimit, settle consistent {
     key: HashKey::ClientAddress, HASH_KEY;
     burst: None, Optional(number(1..=REQUESTS_MAX));
     // More than most sites have in an hour; 1.6 MB, which are taken as clients come.
@@ -86,6 +86,23 @@ keys! { RateLimit, settle bans_one_client {
 } required {
     rate: Rate { requests: 1, period_ms: 1000 }, RATE, RATES;
 }}
+
+/// The longest wait with `then: delay`, in milliseconds: clients give up earlier.
+const WAIT_MS_MAX: u64 = 600_000;
+
+fn consistent(limit: &mut RateLimit, fields: &mut Fields<'_>) {
+    bans_one_client(limit, fields);
+    let wait_ms = limit.rate.period_ms.saturating_mul(limit.burst().into()) / u64::from(limit.rate.requests);
+    if limit.then == Excess::Delay && wait_ms > WAIT_MS_MAX {
+        let write = |time| Unit::Milliseconds.write(time);
+        let seconds = wait_ms / 1000 * 1000;
+        fields.mistake(format!(
+            "requests would wait for up to {}; lower burst or raise rate, to {} at most",
+            write(seconds),
+            write(WAIT_MS_MAX)
+        ));
+    }
+}
 
 /// A ban is of an address: a request that lacks the field has one, and one that has it may share it with others.
 fn bans_one_client(limit: &mut RateLimit, fields: &mut Fields<'_>) {

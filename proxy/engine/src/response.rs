@@ -331,23 +331,27 @@ pub(crate) fn encode(
     let sink = out.head();
     sink.response(local.status, canonical_reason(local.status).as_bytes());
     let is_kept = |name| local.edits.is_none_or(|edits| !edits.takes_out(name) && !edits.adds(name));
+    // Of the response of another server.
+    let is_own = |name: &[u8]| !local.fields.iter().any(|(own, _)| own.eq_ignore_ascii_case(name));
     if let Some(location) = local.location.as_ref().filter(|_| is_kept(b"Location")) {
         sink.field(b"Location", location.as_bytes());
     }
-    if let Some(hsts) = hsts.filter(|_| is_kept(b"Strict-Transport-Security")) {
+    if let Some(hsts) =
+        hsts.filter(|_| is_kept(b"Strict-Transport-Security") && is_own(b"Strict-Transport-Security"))
+    {
         sink.field(b"Strict-Transport-Security", hsts);
     }
     for (name, value) in local.fields.iter().filter(|(name, _)| is_kept(name)) {
         sink.field(name, value);
     }
-    if local.status == 503 && is_kept(b"Retry-After") {
+    if local.status == 503 && is_kept(b"Retry-After") && is_own(b"Retry-After") {
         sink.field(b"Retry-After", RETRY_AFTER_S);
     }
     if let Some(reason) = local.reason {
         sink.field(b"X-Sluice-Reason", reason.word().as_bytes());
         sink.field(b"Cache-Control", b"no-store");
     }
-    for (name, value) in extra.iter().filter(|(name, _)| is_kept(name)) {
+    for (name, value) in extra.iter().filter(|(name, _)| is_kept(name) && is_own(name)) {
         sink.field(name, value);
     }
     if let Some(edits) = local.edits {

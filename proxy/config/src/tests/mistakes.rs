@@ -97,6 +97,10 @@ const WHOLE: &[(&str, &str)] = &[
         "c.yaml:4: rate_limits.a.then: only addresses can be banned; write key: client_address, or then: reject",
     ),
     (
+        "rate_limits: {a: {rate: 1/1h, burst: 3, then: delay}}",
+        "c.yaml:4: rate_limits.a: requests would wait for up to 3h; lower burst or raise rate, to 10m at most",
+    ),
+    (
         "rate_limits: {a: {rate: 1/s, then: rejct}}",
         "c.yaml:4: rate_limits.a.then: \"rejct\" is not known; did you mean reject?",
     ),

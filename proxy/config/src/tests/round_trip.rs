@@ -341,7 +341,11 @@ fn rate_limits() -> impl Strategy<Value = BTreeMap<String, RateLimit>> {
     let excess = prop::sample::select(Excess::ALL.to_vec());
     let limits = (keys, rates, prop::option::of(1..=1_000_000u32), excess, any::<bool>());
     let limits = limits.prop_map(|(key, rate, burst, then, dry_run)| RateLimit {
-        then: if key == HashKey::ClientAddress { then } else { Excess::Reject },
+        then: match then {
+            Excess::Ban if key != HashKey::ClientAddress => Excess::Reject,
+            Excess::Delay if rate.period_ms > 1000 || burst.is_some() => Excess::Reject,
+            other => other,
+        },
         key,
         rate,
         burst,

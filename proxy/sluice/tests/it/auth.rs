@@ -114,7 +114,8 @@ fn asking(origin: &Origin, authority: &str, more: serde_json::Value) -> Option<P
 #[test]
 fn an_authority_decides_and_says_who_it_is() {
     let origin = Origin::saying("hello");
-    let authority = Origin::answering(|question| match question.get("cookie") {
+    let authority = Origin::answering(|question| {
+        match question.get("cookie") {
         Some("sid=ann") => {
             b"HTTP/1.1 202 Accepted\r\nRemote-User: ann\r\nX-Other: x\r\nContent-Length: 0\r\n\r\n".to_vec()
         }
@@ -123,15 +124,19 @@ fn an_authority_decides_and_says_who_it_is() {
             b"HTTP/1.1 200 OK\r\nRemote-User: a\r\nRemote-User: b\r\nContent-Length: 0\r\n\r\n".to_vec()
         }
         _ => b"HTTP/1.1 302 Found\r\nLocation: https://login.test/\r\nSet-Cookie: a=b\r\nSet-Cookie: c=d\r\n\
-               Connection: X-Hop\r\nX-Hop: 1\r\nContent-Type: text/html\r\nContent-Length: 5\r\n\r\nlogin"
+               X-Request-Id: theirs\r\nConnection: X-Hop\r\nX-Hop: 1\r\nContent-Type: text/html\r\nContent-Length: 5\r\n\r\nlogin"
             .to_vec(),
+    }
     });
     let Some(proxy) = asking(&origin, &authority.endpoint, json!({})) else { return };
     let refused =
         get(&proxy, "/a?c=d", "X-Forwarded-Uri: /open\r\nX-Forwarded-User: root\r\nIf-None-Match: x\r\n");
     assert_eq!((refused.status(), refused.text()), (302, "login"));
     assert_eq!(refused.get("location"), Some("https://login.test/"));
-    assert_eq!(refused.all("set-cookie"), ["a=b", "c=d"]);
+    assert_eq!(
+        (refused.all("set-cookie"), refused.all("x-request-id")),
+        (vec!["a=b", "c=d"], vec!["theirs"])
+    );
     assert_eq!((refused.get("x-hop"), refused.get("content-type")), (None, Some("text/html")));
     assert_eq!(proxy.outcome("/a?c=d"), (302, "auth_refused".to_owned()));
     assert_eq!(origin.requests().len(), 0);

@@ -78,7 +78,7 @@ fn delayed_requests_come_out_in_time_and_a_client_may_leave() {
     assert!(served >= 4 && begun.elapsed() >= Duration::from_millis(50) * (served as u32 - 1), "{answers:?}");
     assert!(answers.iter().all(|status| [200, 429].contains(status)), "{answers:?}");
     let before = origin.requests().len();
-    let slow = json!({"rate": "1/1h", "burst": 3, "then": "delay"});
+    let slow = json!({"rate": "1/3m", "burst": 3, "then": "delay"});
     let mut config = proxy.config.clone();
     config["rate_limits"]["login"] = slow;
     assert_eq!(proxy.reload(&config).0, Some(0));
