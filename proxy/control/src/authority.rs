@@ -15,6 +15,7 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::RootCertStore;
 use sluice_config::ForwardAuth;
 use sluice_core::tls::system_roots;
 use sluice_engine::authority::{AskError, Authority, Fields, Opinion};
@@ -57,9 +58,14 @@ struct Asker(mpsc::UnboundedSender<Asked>);
 /// Starts the thread.
 ///
 /// # Errors
-/// When it cannot be started, or the CAs of this host cannot be read.
+/// When it cannot be started.
 pub(crate) fn start() -> io::Result<Arc<dyn Authority>> {
-    let tls = client_config(system_roots().map_err(io::Error::other)?).map_err(io::Error::other)?;
+    // Without CAs, as in the smallest images, servers by http can be asked, and no other.
+    let roots = system_roots().unwrap_or_else(|error| {
+        tracing::info!(%error, "auth.forward: no server can be asked by https");
+        Arc::new(RootCertStore::empty())
+    });
+    let tls = client_config(roots).map_err(io::Error::other)?;
     let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().build();
     let client = Client::builder(TokioExecutor::new())
         .pool_idle_timeout(IDLE)

@@ -35,7 +35,7 @@ pub(super) fn answer(
 ) -> Result<Value, Failure> {
     let bans = &snapshot.bans;
     if let Some(client) = path.strip_prefix(BANS).and_then(|rest| rest.strip_prefix('/')) {
-        return match bans.remove(address(client)?, now_ms()) {
+        return match client.parse().is_ok_and(|client| bans.remove(client, now_ms())) {
             true => Ok(json!({})),
             false => Err(Failure::new(StatusCode::NOT_FOUND, &format!("{client} is not banned"))),
         };
@@ -74,10 +74,8 @@ pub(super) fn inherit(snapshot: &Snapshot, from: &Predecessor) {
 
 fn address(text: &str) -> Result<IpAddr, Failure> {
     text.parse().map_err(|_| {
-        Failure::new(
-            StatusCode::BAD_REQUEST,
-            &format!("{text:?} is not an address; write one such as 192.0.2.1"),
-        )
+        let message = format!("{text:?} is not an address; write one such as 192.0.2.1");
+        Failure::new(StatusCode::UNPROCESSABLE_ENTITY, &message)
     })
 }
 

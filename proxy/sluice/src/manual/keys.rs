@@ -10,10 +10,14 @@ const DOCUMENT: &str = include_str!("../../../../config/sluice.yaml");
 /// Keys start left of this column; continued text is to the right of it.
 const TEXT_COLUMN: usize = 20;
 
+/// Maps whose keys are names that the user chooses.
+const NAMED: [&str; 2] = ["clusters", "rate_limits"];
+
 /// One key.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Key {
-    /// Dotted, as for `--set`; `[]` stands for an index, `NAME` for the name of a cluster.
+    /// Dotted, as for `--set`; `[]` stands for an index, `NAME` for the name of a cluster or another name of
+    /// the user's choice.
     pub(super) path: String,
     /// The value in the file; empty for a map or no value.
     pub(super) value: String,
@@ -125,8 +129,8 @@ fn path(above: &mut Vec<Level>, column: usize, line: &Line<'_>, in_list: bool, n
         parent.name.push_str("[]");
         parent.is_example = line.is_comment;
     }
-    let is_cluster = above.last().is_some_and(|parent| parent.name == "clusters");
-    let name = if is_cluster { "NAME" } else { name }.to_owned();
+    let is_named = above.last().is_some_and(|parent| NAMED.contains(&parent.name.as_str()));
+    let name = if is_named { "NAME" } else { name }.to_owned();
     above.push(Level { column, name, is_example: false });
     above.iter().map(|level| level.name.as_str()).collect::<Vec<_>>().join(".")
 }
