@@ -20,10 +20,10 @@ const OPERATOR: &str = "operator";
 /// `POST /v1/bans`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct BanRequest {
-    /// The address.
-    client: String,
-    /// How long, in milliseconds.
-    for_ms: u64,
+    /// The address; required.
+    client: Option<String>,
+    /// How long, in milliseconds; required.
+    for_ms: Option<u64>,
 }
 
 /// Carries out an operation on bans.
@@ -44,11 +44,11 @@ pub(super) fn answer(
         return Ok(json!({ "bans": bans.list(now_ms()) }));
     }
     let BanRequest { client, for_ms } = read(body)?;
+    let refused = |message: &str| Failure::new(StatusCode::BAD_REQUEST, message);
+    let client = client.ok_or_else(|| refused("client: write an address"))?;
+    let for_ms = for_ms.filter(|for_ms| (1..=BAN_MS_MAX).contains(for_ms));
+    let for_ms = for_ms.ok_or_else(|| refused(&format!("for_ms: write a number from 1 to {BAN_MS_MAX}")))?;
     let client = address(&client)?;
-    if !(1..=BAN_MS_MAX).contains(&for_ms) {
-        let message = format!("for_ms: write a number from 1 to {BAN_MS_MAX}");
-        return Err(Failure::new(StatusCode::BAD_REQUEST, &message));
-    }
     if snapshot.trusts(&client.to_canonical()) {
         let message = format!("{client} is one of trusted_proxies: a ban would be of everybody behind it");
         return Err(Failure::new(StatusCode::CONFLICT, &message));
@@ -107,7 +107,9 @@ mod tests {
         for refused in ["10.0.0.1", "192.0.2.1", "example.com"] {
             assert!(add(refused).is_err(), "{refused}");
         }
-        assert!(ask(Method::POST, BANS, r#"{"client": "192.0.2.1", "for_ms": 0}"#).is_err());
+        for refused in ["{}", r#"{"client": "192.0.2.1"}"#, r#"{"client": "192.0.2.1", "for_ms": 0}"#] {
+            assert!(ask(Method::POST, BANS, refused).is_err(), "{refused}");
+        }
         assert!(ask(Method::DELETE, "/v1/bans/2001:db8::2", "").is_ok());
         assert!(ask(Method::DELETE, "/v1/bans/2001:db8::2", "").is_err());
         assert!(ask(Method::DELETE, "/v1/bans/", "").is_err());

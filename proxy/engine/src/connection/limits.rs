@@ -71,10 +71,11 @@ impl Connection {
         self.answer_locally(account, &local, Some(reason), transfer).await
     }
 
-    /// Bans the client; false if it is a proxy, behind which there are others, or if the list is full.
+    /// Bans the client; false if it is a proxy, behind which there are others, or if the list is full. An address of
+    /// loopback is nearly always a proxy that nobody has listed.
     fn ban(&self, limiter: &RateLimiter, account: &Account) -> bool {
         let snapshot = &account.snapshot;
-        if snapshot.trusts(&account.client) {
+        if snapshot.trusts(&account.client) || account.client.is_loopback() {
             return false;
         }
         let ban = (Duration::from_millis(limiter.config.ban_ms), limiter.name.as_str());

@@ -128,6 +128,8 @@ fn a_banned_client_is_refused_on_every_route() {
     assert_eq!(get("127.0.0.1", "/login").status(), 200);
     assert_eq!(get("127.0.0.1", "/login").status(), 429);
     assert_eq!(get("127.0.0.1", "/elsewhere").status(), 200, "a trusted proxy is not banned");
+    assert_eq!([(); 2].map(|()| get("127.0.0.9", "/login").status()), [200, 429]);
+    assert_eq!(get("127.0.0.9", "/elsewhere").status(), 200, "nor is loopback");
     let (code, table) = proxy.command("bans", &["list"]);
     assert!(code == Some(0) && table.contains("192.0.2.1") && table.contains("login"), "{table}");
     // A reload and another process keep it.
