@@ -31,7 +31,7 @@ pub struct RateLimit {
     pub rate: Rate,
     /// Requests that may come at once; with `then: delay`, those that may wait. `None` is as many as the rate has.
     pub burst: Option<u32>,
-    /// Clients that are remembered; 16 bytes each.
+    /// Clients that are remembered; 20 bytes each, room to fill unevenly included.
     pub clients_max: usize,
     /// What happens to requests beyond it.
     pub then: Excess,
@@ -77,7 +77,7 @@ impl RateLimit {
 keys! { RateLimit, settle consistent {
     key: HashKey::ClientAddress, HASH_KEY;
     burst: None, Optional(number(1..=REQUESTS_MAX));
-    // More than most sites have in an hour; 1.6 MB, which are taken as clients come.
+    // More than most sites have in an hour; 2 MB, which are taken as clients come.
     clients_max: 100_000, number(1000..=10_000_000);
     then: Excess::Reject, word();
     // Long enough to spoil a search for passwords, short enough for one who only mistyped.

@@ -45,15 +45,15 @@ const OWN: [HeaderName; 8] = [
 
 type HttpClient = Client<HttpsConnector<HttpConnector>, Empty<Bytes>>;
 
-/// One question.
-struct Asked {
+/// One question, and where its answer goes.
+struct Question {
     whom: Arc<ForwardAuth>,
     fields: Fields,
     answer: oneshot::Sender<Result<Opinion, AskError>>,
 }
 
 /// The thread that asks. It ends when this is dropped. Routes bound how many questions wait.
-struct Asker(mpsc::UnboundedSender<Asked>);
+struct Asker(mpsc::UnboundedSender<Question>);
 
 /// Starts the thread.
 ///
@@ -83,12 +83,12 @@ impl Authority for Asker {
     fn ask(&self, whom: &Arc<ForwardAuth>, fields: Fields) -> oneshot::Receiver<Result<Opinion, AskError>> {
         let (answer, opinion) = oneshot::channel();
         // If the thread is gone, the sender is dropped with the question, which its receiver notices.
-        let _ = self.0.send(Asked { whom: Arc::clone(whom), fields, answer });
+        let _ = self.0.send(Question { whom: Arc::clone(whom), fields, answer });
         opinion
     }
 }
 
-async fn answer_all(mut questions: mpsc::UnboundedReceiver<Asked>, client: HttpClient) {
+async fn answer_all(mut questions: mpsc::UnboundedReceiver<Question>, client: HttpClient) {
     let failures = Rc::new(Failures::default());
     while let Some(mut asked) = questions.recv().await {
         let (client, failures) = (client.clone(), Rc::clone(&failures));

@@ -139,12 +139,9 @@ impl Snapshot {
     ) -> Self {
         let bans = before.map_or_else(Arc::default, |before| Arc::clone(&before.bans));
         let limiters = limiters(&config, before);
-        let mut routes: Vec<_> = config.routes.iter().map(|route| entry(route, &clusters, &config)).collect();
-        for (route, entry) in config.routes.iter().zip(&mut routes) {
-            let of_route = route.rate_limits.iter().filter_map(|name| limiters.get(name));
-            entry.limiters = of_route.map(Arc::clone).collect();
-            entry.guard = route.auth.as_ref().map(|auth| Guard::new(auth, &equipment));
-        }
+        let parts =
+            RouteParts { config: &config, clusters: &clusters, limiters: &limiters, equipment: &equipment };
+        let routes = config.routes.iter().map(|route| entry(route, &parts)).collect();
         let debug = config.debug_token_file.as_deref().map(debug::Token::load);
         let router = Router::new(&config.routes);
         let gates = Gates::new(&config.access);
@@ -167,23 +164,32 @@ impl Snapshot {
     }
 }
 
-fn entry(route: &config::Route, clusters: &BTreeMap<String, Arc<Cluster>>, config: &Config) -> RouteEntry {
+/// What the entries of routes are made of.
+struct RouteParts<'p> {
+    config: &'p Config,
+    clusters: &'p BTreeMap<String, Arc<Cluster>>,
+    limiters: &'p BTreeMap<String, Arc<RateLimiter>>,
+    equipment: &'p Equipment,
+}
+
+fn entry(route: &config::Route, parts: &RouteParts<'_>) -> RouteEntry {
     let target = match &route.action {
         Action::Cluster(name) => {
-            clusters.get(name).map_or(Target::Local, |cluster| Target::Cluster(Arc::clone(cluster)))
+            parts.clusters.get(name).map_or(Target::Local, |cluster| Target::Cluster(Arc::clone(cluster)))
         }
         Action::Redirect { .. } | Action::Respond { .. } => Target::Local,
     };
     let response_edits = edits(&route.response_headers);
-    let direct_return = matches!(target, Target::Cluster(_)) && detours(route, config).is_empty();
+    let direct_return = matches!(target, Target::Cluster(_)) && detours(route, parts.config).is_empty();
+    let of_route = route.rate_limits.iter().filter_map(|name| parts.limiters.get(name));
     RouteEntry {
         id: route_id(&route.name),
         target,
         config: route.clone(),
         rewrite: Rewrite::of(route),
         gate: route.access.as_ref().map(Gate::new),
-        limiters: Box::default(),
-        guard: None,
+        limiters: of_route.map(Arc::clone).collect(),
+        guard: route.auth.as_ref().map(|auth| Guard::new(auth, parts.equipment)),
         location: match &route.action {
             // Checked with the configuration.
             Action::Redirect { location, .. } => Template::read(location).ok(),

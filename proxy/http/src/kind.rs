@@ -80,7 +80,7 @@ impl FieldKind {
 
     /// Whether the field belongs to one connection or the proxy renders it anew, so that no configured edit may write
     /// it.
-    pub(crate) fn is_protected(self) -> bool {
+    pub fn is_protected(self) -> bool {
         use FieldKind::*;
         matches!(
             self,

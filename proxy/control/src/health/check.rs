@@ -71,7 +71,7 @@ pub(crate) enum CheckError {
 
 /// What an endpoint did well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, derive_more::Display)]
-pub(crate) enum Passed {
+pub(crate) enum Success {
     /// It responded with an expected status.
     #[display("{_0}")]
     Status(u16),
@@ -88,16 +88,16 @@ pub(crate) async fn check(
     endpoint: &Endpoint,
     tls: Option<&UpstreamSessions>,
     config: &HealthCheck,
-) -> Result<Passed, CheckError> {
+) -> Result<Success, CheckError> {
     let limit = Duration::from_millis(config.timeout_ms);
     let asked = timeout(limit, connect_and_ask(endpoint, tls, config)).await;
     asked.map_err(|_| CheckError::Timeout(config.timeout_ms))?
 }
 
-fn expected(status: u16, config: &HealthCheck) -> Result<Passed, CheckError> {
+fn expected(status: u16, config: &HealthCheck) -> Result<Success, CheckError> {
     let mut ranges = config.expected_statuses.iter();
     match ranges.any(|&(first, last)| (first..=last).contains(&status)) {
-        true => Ok(Passed::Status(status)),
+        true => Ok(Success::Status(status)),
         false => Err(CheckError::Status(status)),
     }
 }
@@ -136,7 +136,7 @@ async fn connect_and_ask(
     endpoint: &Endpoint,
     tls: Option<&UpstreamSessions>,
     config: &HealthCheck,
-) -> Result<Passed, CheckError> {
+) -> Result<Success, CheckError> {
     let purpose = match config.protocol {
         CheckProtocol::Http => Purpose::Http1,
         CheckProtocol::Tcp => Purpose::Opaque,
@@ -153,7 +153,7 @@ async fn connect_and_ask(
     };
     let host = config.host.as_deref().unwrap_or(&endpoint.host);
     match (config.protocol, &config.expected_body) {
-        (CheckProtocol::Tcp, _) => Ok(Passed::Connected),
+        (CheckProtocol::Tcp, _) => Ok(Success::Connected),
         (CheckProtocol::Grpc, _) => {
             grpc::ask(stream, host, config.grpc_service.as_deref().unwrap_or_default(), tls.is_some()).await
         }

@@ -9,7 +9,7 @@ use http::{Request, Version, header};
 use prost::Message;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::check::{CheckError, Passed};
+use super::check::{CheckError, Success};
 
 /// Maximum bytes of a response: it has one small number.
 const ANSWER_BYTES_MAX: usize = 1024;
@@ -38,7 +38,7 @@ pub(super) async fn ask(
     host: &str,
     service: &str,
     is_tls: bool,
-) -> Result<Passed, CheckError> {
+) -> Result<Success, CheckError> {
     let (sender, connection) = client::handshake(stream).await.map_err(failed)?;
     let mut call = pin!(call(sender, host, service, is_tls));
     tokio::select! {
@@ -54,7 +54,7 @@ async fn call(
     host: &str,
     service: &str,
     is_tls: bool,
-) -> Result<Passed, CheckError> {
+) -> Result<Success, CheckError> {
     let scheme = if is_tls { "https" } else { "http" };
     let request = Request::post(format!("{scheme}://{host}/grpc.health.v1.Health/Check"))
         .version(Version::HTTP_2)
@@ -86,7 +86,7 @@ async fn call(
         status_of(&trailers)?;
     }
     match unframed(received.freeze())?.status {
-        SERVING => Ok(Passed::Serving),
+        SERVING => Ok(Success::Serving),
         0 => Err(CheckError::Grpc("the service's health is unknown".to_owned())),
         _ => Err(CheckError::Grpc("the service is not serving".to_owned())),
     }
@@ -146,7 +146,7 @@ mod tests {
         &'static [(&'static str, &'static str)],
     );
 
-    fn ask_in_memory((head, message, trailers): Said) -> Result<Passed, CheckError> {
+    fn ask_in_memory((head, message, trailers): Said) -> Result<Success, CheckError> {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let (near, far) = tokio::io::duplex(4096);

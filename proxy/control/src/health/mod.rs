@@ -19,7 +19,7 @@ mod grpc;
 pub(crate) mod tests;
 mod threshold;
 
-use check::{CheckError, Passed};
+use check::{CheckError, Success};
 use threshold::Threshold;
 
 /// Maximum number of concurrent checks of one cluster; limits the descriptors they take from live traffic.
@@ -91,7 +91,7 @@ impl Rounds {
         }
     }
 
-    fn record(&mut self, endpoint: &Endpoint, result: Result<Passed, CheckError>, now_ms: u64) {
+    fn record(&mut self, endpoint: &Endpoint, result: Result<Success, CheckError>, now_ms: u64) {
         let outcome = match &result {
             Ok(passed) => passed.to_string(),
             Err(error) => error.to_string(),
@@ -118,7 +118,7 @@ async fn check_later(
     config: Arc<HealthCheck>,
     permits: Arc<Semaphore>,
     at: Instant,
-) -> (Arc<Endpoint>, Result<Passed, CheckError>) {
+) -> (Arc<Endpoint>, Result<Success, CheckError>) {
     sleep(at.saturating_duration_since(Instant::now())).await;
     let permit = permits.acquire().await;
     let result = check::check(&endpoint, cluster.tls().map(AsRef::as_ref), &config).await;

@@ -1,14 +1,14 @@
 //! Who sends a request: names and passwords by the Basic scheme (RFC 7617).
 
 mod hasher;
-mod seen;
+mod recent;
 mod users;
 
 use std::sync::Arc;
 
 use data_encoding::{BASE64, BASE64_NOPAD};
 pub use hasher::{Busy, Hasher};
-use seen::Seen;
+use recent::RecentPasswords;
 pub use users::{Users, UsersError};
 
 use crate::clock::now_ms;
@@ -19,7 +19,7 @@ const CREDENTIALS_BYTES_MAX: usize = 1024;
 /// The check of passwords, shared by all routes and workers.
 pub struct Passwords {
     hasher: Hasher,
-    seen: Seen,
+    recent: RecentPasswords,
 }
 
 impl Passwords {
@@ -28,7 +28,7 @@ impl Passwords {
     /// # Errors
     /// When no thread can be started.
     pub fn start() -> std::io::Result<Arc<Self>> {
-        Ok(Arc::new(Self { hasher: Hasher::start()?, seen: Seen::new() }))
+        Ok(Arc::new(Self { hasher: Hasher::start()?, recent: RecentPasswords::new() }))
     }
 
     /// The user whose name and password the value of an Authorization field has; `None` if they are wrong or it has
@@ -39,15 +39,15 @@ impl Passwords {
     pub async fn user_of(&self, users: &Users, authorization: &[u8]) -> Result<Option<String>, Busy> {
         let Some((name, password)) = credentials(authorization) else { return Ok(None) };
         let (hash, is_known) = users.hash_of(&name);
-        let mark = self.seen.mark(hash, &password);
-        if is_known && self.seen.has(&mark, now_ms()) {
+        let mark = self.recent.mark(hash, &password);
+        if is_known && self.recent.has(&mark, now_ms()) {
             return Ok(Some(name));
         }
         let is_right = self.hasher.compare(hash.to_owned(), password)?.await;
         if !(is_right && is_known) {
             return Ok(None);
         }
-        self.seen.note(mark, now_ms());
+        self.recent.note(mark, now_ms());
         Ok(Some(name))
     }
 }

@@ -26,11 +26,11 @@ pub struct RateLimiter {
     /// Its rules.
     pub config: config::RateLimit,
     pace: Pace,
-    known: Arc<Known>,
+    memory: Arc<Memory>,
 }
 
 /// What outlives a change of the rules.
-struct Known {
+struct Memory {
     table: Table,
     counts: Counts,
 }
@@ -88,25 +88,25 @@ impl RateLimiter {
         let same = |before: &&Self| {
             (&before.config.key, before.config.clients_max) == (&config.key, config.clients_max)
         };
-        let fresh = || Arc::new(Known { table: Table::new(config.clients_max), counts: Counts::default() });
+        let fresh = || Arc::new(Memory { table: Table::new(config.clients_max), counts: Counts::default() });
         let rate = config.rate;
         let delays = config.then == Excess::Delay;
         Self {
             name: name.to_owned(),
             pace: Pace::new(rate.requests.into(), rate.period_ms * 1_000_000, config.burst().into(), delays),
-            known: before.filter(same).map_or_else(fresh, |before| Arc::clone(&before.known)),
+            memory: before.filter(same).map_or_else(fresh, |before| Arc::clone(&before.memory)),
             config: config.clone(),
         }
     }
 
     /// Counts a request of a client at a time of [`crate::clock::now_ns`]. With `dry_run` it is always within.
     pub fn count(&self, client: ClientKey<'_>, now_ns: u64) -> Verdict {
-        let verdict = match self.known.table.step(self.pace, client, now_ns) {
+        let verdict = match self.memory.table.step(self.pace, client, now_ns) {
             Step::Serve { .. } => return Verdict::Within,
             Step::Wait { wait, .. } => Verdict::Wait(Duration::from_nanos(wait)),
             Step::Refuse { after } => Verdict::Beyond(Duration::from_nanos(after)),
         };
-        let counts = &self.known.counts;
+        let counts = &self.memory.counts;
         let count = match verdict {
             _ if self.config.dry_run => &counts.dry,
             Verdict::Wait(_) => &counts.delayed,
@@ -118,7 +118,7 @@ impl RateLimiter {
 
     /// What another process needs to continue, in pieces.
     pub fn known_clients(&self, now_ns: u64) -> Vec<KnownClients> {
-        let table = &self.known.table;
+        let table = &self.memory.table;
         let known = table.known(now_ns, PASSED_MAX);
         let piece = |known: &[[u64; 2]]| KnownClients {
             limit: self.name.clone(),
@@ -130,24 +130,24 @@ impl RateLimiter {
 
     /// Continues with the clients of another process; call it before the first request.
     pub fn inherit(&self, clients: &KnownClients, now_ns: u64) {
-        self.known.table.inherit(clients.seed, &clients.known, now_ns);
+        self.memory.table.inherit(clients.seed, &clients.known, now_ns);
     }
 
     /// Counts a client that was banned.
     pub fn count_ban(&self) {
-        self.known.counts.banned.fetch_add(1, Ordering::Relaxed);
+        self.memory.counts.banned.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The counters.
     pub fn counts(&self) -> RateLimitCounts {
-        let counts = &self.known.counts;
+        let counts = &self.memory.counts;
         RateLimitCounts {
             name: self.name.clone(),
             delayed: counts.delayed.load(Ordering::Relaxed),
             rejected: counts.rejected.load(Ordering::Relaxed),
             banned: counts.banned.load(Ordering::Relaxed),
             dry: counts.dry.load(Ordering::Relaxed),
-            forgotten: self.known.table.forgotten(),
+            forgotten: self.memory.table.forgotten(),
         }
     }
 

@@ -166,26 +166,8 @@ impl Connection {
     }
 }
 
-/// Whether a field concerns only the connection with the client, or the body.
+/// Whether a field concerns only the connection with the client, or the body, or says what [`ABOUT`] says.
 fn is_of_connection(kind: FieldKind) -> bool {
     use FieldKind::*;
-    matches!(
-        kind,
-        Host | ContentLength
-            | TransferEncoding
-            | Connection
-            | KeepAlive
-            | ProxyConnection
-            | ProxyAuthorization
-            | Te
-            | Trailer
-            | Upgrade
-            | Expect
-            | Http2Settings
-            | XForwardedFor
-            | XForwardedProto
-            | XForwardedHost
-            | Forwarded
-            | XRequestId
-    )
+    kind.is_protected() || matches!(kind, ProxyAuthorization | Expect | Forwarded)
 }

@@ -10,18 +10,18 @@ use sha2::{Digest, Sha256};
 /// How long a password stays right without being compared, in milliseconds.
 const KEPT_MS: u64 = 60_000;
 /// Maximum number of remembered passwords, 40 bytes each.
-const SEEN_MAX: usize = 10_000;
+const RECENT_MAX: usize = 10_000;
 
 /// A digest with a secret of this process: what is remembered is of no use to a reader of its memory.
 pub(super) type Mark = [u8; 32];
 
 /// Remembered passwords.
-pub(super) struct Seen {
+pub(super) struct RecentPasswords {
     secret: [u8; 32],
     until_ms: Mutex<HashMap<Mark, u64>>,
 }
 
-impl Seen {
+impl RecentPasswords {
     pub(super) fn new() -> Self {
         let mut secret = [0; 32];
         // The keys of each are of the system's generator.
@@ -47,10 +47,10 @@ impl Seen {
 
     pub(super) fn note(&self, mark: Mark, now_ms: u64) {
         let mut until_ms = self.until_ms.lock().unwrap_or_else(PoisonError::into_inner);
-        if until_ms.len() >= SEEN_MAX {
+        if until_ms.len() >= RECENT_MAX {
             until_ms.retain(|_, until_ms| *until_ms > now_ms);
         }
-        if until_ms.len() < SEEN_MAX {
+        if until_ms.len() < RECENT_MAX {
             until_ms.insert(mark, now_ms + KEPT_MS);
         }
     }
@@ -62,23 +62,23 @@ mod tests {
 
     #[test]
     fn a_password_is_remembered_for_a_while() {
-        let seen = Seen::new();
-        let mark = seen.mark("hash", b"secret");
-        seen.note(mark, 1000);
-        assert!(seen.has(&mark, 1000 + KEPT_MS - 1) && !seen.has(&mark, 1000 + KEPT_MS));
+        let recent = RecentPasswords::new();
+        let mark = recent.mark("hash", b"secret");
+        recent.note(mark, 1000);
+        assert!(recent.has(&mark, 1000 + KEPT_MS - 1) && !recent.has(&mark, 1000 + KEPT_MS));
         for (hash, password) in [("hash", &b"other"[..]), ("hashs", b"ecret"), ("other", b"secret")] {
-            assert!(!seen.has(&seen.mark(hash, password), 1000), "{hash}");
+            assert!(!recent.has(&recent.mark(hash, password), 1000), "{hash}");
         }
-        assert!(!Seen::new().has(&mark, 1000));
+        assert!(!RecentPasswords::new().has(&mark, 1000));
     }
 
     #[test]
     fn the_number_is_limited() {
-        let seen = Seen::new();
-        (0..2 * SEEN_MAX).for_each(|number| seen.note(seen.mark("hash", &number.to_le_bytes()), 0));
-        assert!(!seen.has(&seen.mark("hash", &SEEN_MAX.to_le_bytes()), 0));
-        let late = seen.mark("hash", b"late");
-        seen.note(late, KEPT_MS);
-        assert!(seen.has(&late, KEPT_MS));
+        let recent = RecentPasswords::new();
+        (0..2 * RECENT_MAX).for_each(|number| recent.note(recent.mark("hash", &number.to_le_bytes()), 0));
+        assert!(!recent.has(&recent.mark("hash", &RECENT_MAX.to_le_bytes()), 0));
+        let late = recent.mark("hash", b"late");
+        recent.note(late, KEPT_MS);
+        assert!(recent.has(&late, KEPT_MS));
     }
 }
