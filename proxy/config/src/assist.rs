@@ -50,6 +50,10 @@ pub struct KernelAssists {
     pub splice_budget_pieces: u32,
     /// Maximum number of spliced tunnels; further ones are copied.
     pub splice_tunnels_max: u32,
+    /// Turns banned clients away in the kernel.
+    pub bans: AssistMode,
+    /// Maximum number of clients that the kernel turns away; workers turn the others away.
+    pub bans_clients_max: u32,
 }
 
 /// Whether an optional feature is enabled.

@@ -133,6 +133,7 @@ keys! { KernelAssists {
     direct_return: AssistMode::Auto, word();
     direct_return_calm_max: None, Or("auto", number(CALM_MAX));
     splice: AssistMode::Auto, word();
+    bans: AssistMode::Auto, word();
     // Two requests of the maximum size that is joined; a page of 64 KB and its head pass without falling back to TCP.
     bypass_budget_bytes: 128 * KIB as u32, number(4 * KIB..=16 * MIB);
     // Each message costs the kernel about 1 KB in addition to its bytes, so one-byte messages stay within 64 KB.
@@ -163,6 +164,8 @@ keys! { KernelAssists {
     splice_budget_pieces: 1024, number(1..=65_536);
     // Entries of a few hundred bytes; the self-test needs a few.
     splice_tunnels_max: 8192, number(16..=1 << 20);
+    // 1.5 MB for more clients than most floods have; each that is pushed out by others costs one connection to a worker.
+    bans_clients_max: 16_384, number(64..=1 << 20);
 }}
 
 /// Requires `min` to be at most `max`.

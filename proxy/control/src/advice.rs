@@ -70,6 +70,7 @@ fn is_rule(route: &Route) -> bool {
     matches!(route.action, Action::Respond { .. } | Action::Redirect { .. })
         || route.access.is_some()
         || route.auth.is_some()
+        || !route.rate_limits.is_empty()
 }
 
 /// Whether its prefix matches all paths of a place.
@@ -102,6 +103,12 @@ fn shadowed(routes: &[Route]) -> Vec<String> {
         .map(said_of_shadow)
         .take(MOST)
         .collect()
+}
+
+/// Rules that no longer apply to some host since routes were added: a sentence for each.
+pub(crate) fn newly_shadowed(before: &[Route], now: &[Route]) -> Vec<String> {
+    let before = shadowed(before);
+    shadowed(now).into_iter().filter(|said| !before.contains(said)).collect()
 }
 
 /// A host that a rule does not apply to, and the route that is used there instead.
@@ -307,6 +314,21 @@ mod tests {
             costs_of("routes: [{cluster: app}]\nvia: true"),
             ["routes[0]: its responses are not returned directly: via adds a field"]
         );
+    }
+
+    #[test]
+    fn rules_that_a_service_takes_requests_from_are_reported() {
+        let routes = |more: &str| {
+            let text = format!(
+                "listeners: [{{address: '0.0.0.0:80'}}]\nclusters: {{app: {{endpoints: ['127.0.0.1:3000']}}}}\n\
+                 rate_limits: {{a: {{rate: 1/s}}}}\nroutes: [{{cluster: app, path_prefix: /in, rate_limits: [a]}}{more}]"
+            );
+            sluice_config::parse("test.yaml", &text, &[]).unwrap().routes
+        };
+        let (file, with_service) = (routes(""), routes(", {cluster: app, hosts: [app.test]}"));
+        let said = newly_shadowed(&file, &with_service);
+        assert!(said.len() == 1 && said[0].contains("does not apply to \"app.test\""), "{said:?}");
+        assert_eq!(newly_shadowed(&with_service, &with_service), [""; 0], "said once");
     }
 
     #[test]

@@ -32,10 +32,12 @@ const IDLE_MAX: usize = 256;
 /// How many failures are logged in a row before only their end is.
 const LOGGED_MAX: usize = 5;
 /// Fields of a response that concern only its connection, or that frame it (RFC 9110 7.6.1).
-const OWN: [HeaderName; 8] = [
+const OWN: [HeaderName; 10] = [
     header::CONNECTION,
     header::CONTENT_LENGTH,
     header::DATE,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
     header::PROXY_AUTHENTICATE,
     header::TE,
     header::TRAILER,
@@ -133,6 +135,9 @@ async fn exchange(client: &HttpClient, whom: &ForwardAuth, fields: Fields) -> Re
     let (head, body) = response.into_parts();
     if head.status.is_success() {
         return Ok(Opinion::Allowed(copied(&head.headers, &whom.copy)?));
+    }
+    if head.status.is_informational() {
+        return Err(failed(format!("its response has the status {}", head.status.as_u16())));
     }
     let named = named_by_connection(&head.headers);
     let passes = |name: &HeaderName| !OWN.contains(name) && !named.contains(&name.as_str().to_owned());

@@ -2,13 +2,26 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::client::share;
+
+/// Keeps banned clients from connecting, before sluice sees them.
+pub trait Barrier: Send + Sync {
+    /// Keeps a client out for some time, wherever the barrier stands.
+    fn keep_out(&self, client: IpAddr, left: Duration);
+    /// Lets a client connect again.
+    fn let_in(&self, client: IpAddr);
+    /// Stands at a listening socket from now on.
+    fn stand_at(&self, listener: BorrowedFd<'_>);
+    /// Attempts to connect that were turned away.
+    fn turned_away(&self) -> u64;
+}
 
 /// The banned addresses.
 #[derive(Default)]
@@ -16,8 +29,11 @@ pub struct Bans {
     /// How many are listed, so that nobody takes the lock while none is.
     listed: AtomicUsize,
     bans: RwLock<HashMap<IpAddr, Ban>>,
+    /// When the first ban of a full list ends, so that it is not searched before.
+    first_end_ms: AtomicU64,
     turned_away: AtomicU64,
     not_listed: AtomicU64,
+    barrier: OnceLock<Arc<dyn Barrier>>,
 }
 
 struct Ban {
@@ -43,6 +59,8 @@ pub struct BanCounts {
     pub listed: u64,
     /// Connections and requests that were turned away.
     pub turned_away: u64,
+    /// Attempts to connect that the barrier turned away; a client repeats each some times.
+    pub dropped: u64,
     /// Clients that were not banned because the list was full.
     pub not_listed: u64,
 }
@@ -78,11 +96,14 @@ impl Bans {
             }
             return Ok(is_new);
         }
-        if bans.len() >= max {
+        if bans.len() >= max && self.first_end_ms.load(Ordering::Relaxed) <= now_ms {
             bans.retain(|_, ban| ban.until_ms > now_ms);
+            let first_end_ms = bans.values().map(|ban| ban.until_ms).min();
+            self.first_end_ms.store(first_end_ms.unwrap_or(0), Ordering::Relaxed);
         }
         let result = if bans.len() < max {
             bans.insert(client, Ban { until_ms, by: by.to_owned() });
+            self.first_end_ms.fetch_min(until_ms, Ordering::Relaxed);
             Ok(true)
         } else {
             self.not_listed.fetch_add(1, Ordering::Relaxed);
@@ -97,7 +118,40 @@ impl Bans {
         let mut bans = self.write();
         let removed = bans.remove(&share(client)).is_some_and(|ban| ban.until_ms > now_ms);
         self.listed.store(bans.len(), Ordering::Relaxed);
+        drop(bans);
+        // Whoever is kept out was read from the list under its lock, so before this.
+        self.let_in(client);
         removed
+    }
+
+    /// Has a barrier keep out the clients that come although they are banned. Once in the life of the list.
+    pub fn set_barrier(&self, barrier: Arc<dyn Barrier>) {
+        let _ = self.barrier.set(barrier);
+    }
+
+    /// Has the barrier, if there is one, keep out a banned client that has come to a listening socket.
+    pub fn keep_out(&self, client: IpAddr, listener: BorrowedFd<'_>, now_ms: u64) {
+        let Some(barrier) = self.barrier.get() else { return };
+        let client = share(client);
+        let bans = self.read();
+        let left =
+            bans.get(&client).and_then(|ban| ban.until_ms.checked_sub(now_ms)).filter(|left| *left > 0);
+        if let Some(left) = left {
+            barrier.keep_out(client, Duration::from_millis(left));
+            barrier.stand_at(listener);
+        }
+    }
+
+    /// Has the barrier let in the banned clients for which `is_spared` holds; they remain banned.
+    pub fn spare(&self, is_spared: impl Fn(IpAddr) -> bool) {
+        let bans = self.read();
+        bans.keys().filter(|client| is_spared(**client)).for_each(|client| self.let_in(*client));
+    }
+
+    fn let_in(&self, client: IpAddr) {
+        if let Some(barrier) = self.barrier.get() {
+            barrier.let_in(share(client));
+        }
     }
 
     /// Whether an address is banned. While none is, this costs one read of memory that nobody writes.
@@ -143,6 +197,7 @@ impl Bans {
         BanCounts {
             listed: listed as u64,
             turned_away: self.turned_away.load(Ordering::Relaxed),
+            dropped: self.barrier.get().map_or(0, |barrier| barrier.turned_away()),
             not_listed: self.not_listed.load(Ordering::Relaxed),
         }
     }
@@ -159,6 +214,8 @@ impl Bans {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
 
     const MINUTE: (Duration, &str) = (Duration::from_secs(60), "login");
@@ -189,8 +246,55 @@ mod tests {
         assert_eq!(bans.add(ip("192.0.2.3"), MINUTE, 2, 1000), Err(BansFull { max: 2 }));
         assert_eq!(bans.add(ip("192.0.2.2"), MINUTE, 2, 2000), Ok(false));
         assert_eq!(bans.add(ip("192.0.2.3"), MINUTE, 2, 60_500), Ok(true));
-        assert_eq!(bans.counts(60_500), BanCounts { listed: 2, turned_away: 0, not_listed: 1 });
+        assert_eq!(bans.counts(60_500), BanCounts { listed: 2, not_listed: 1, ..BanCounts::default() });
         let listed: Vec<_> = bans.list(60_500).into_iter().map(|ban| (ban.client, ban.left_ms)).collect();
         assert_eq!(listed, [(ip("192.0.2.2"), 1500), (ip("192.0.2.3"), 60_000)]);
+    }
+
+    #[derive(Default)]
+    struct Door {
+        kept_out: RwLock<HashMap<IpAddr, Duration>>,
+        places: AtomicUsize,
+    }
+
+    impl Barrier for Door {
+        fn keep_out(&self, client: IpAddr, left: Duration) {
+            self.kept_out.write().unwrap().insert(client, left);
+        }
+
+        fn let_in(&self, client: IpAddr) {
+            self.kept_out.write().unwrap().remove(&client);
+        }
+
+        fn stand_at(&self, _: BorrowedFd<'_>) {
+            self.places.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn turned_away(&self) -> u64 {
+            7
+        }
+    }
+
+    #[test]
+    fn a_barrier_keeps_out_the_banned_clients_that_come() {
+        let (bans, door, stdin) = (Bans::default(), Arc::new(Door::default()), std::io::stdin());
+        let listener = stdin.as_fd();
+        bans.set_barrier(Arc::<Door>::clone(&door));
+        for client in ["192.0.2.1", "192.0.2.2", "2001:db8::1"] {
+            bans.add(ip(client), MINUTE, 10, 0).unwrap();
+        }
+        assert!(door.kept_out.read().unwrap().is_empty(), "nobody has come");
+        bans.keep_out(ip("2001:db8::2"), listener, 10_000);
+        bans.keep_out(ip("192.0.2.1"), listener, 59_999);
+        bans.keep_out(ip("192.0.2.2"), listener, 60_000);
+        bans.keep_out(ip("192.0.2.3"), listener, 0);
+        let kept = |client: &str| door.kept_out.read().unwrap().get(&ip(client)).map(Duration::as_millis);
+        assert_eq!([kept("2001:db8::"), kept("192.0.2.1")], [Some(50_000), Some(1)]);
+        assert_eq!([kept("192.0.2.2"), kept("192.0.2.3")], [None, None], "the ban is over, or never was");
+        assert_eq!(door.places.load(Ordering::Relaxed), 2);
+        bans.spare(|client| client.is_ipv6());
+        assert_eq!([kept("2001:db8::"), kept("192.0.2.1")], [None, Some(1)]);
+        assert!(bans.remove(ip("192.0.2.1"), 0) && kept("192.0.2.1").is_none());
+        assert_eq!(bans.counts(0).dropped, 7);
     }
 }

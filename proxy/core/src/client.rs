@@ -2,6 +2,9 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
+/// Leading bits of a v6 address that are the client.
+pub const V6_BITS: u8 = 64;
+
 /// The unit in which clients are counted: a v4 address, or the /64 of a v6 host, which has all its addresses.
 pub fn share(client: IpAddr) -> IpAddr {
     match client.to_canonical() {

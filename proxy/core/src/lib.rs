@@ -15,6 +15,7 @@ pub mod access;
 pub mod http_challenges;
 pub mod rate_limit;
 pub mod bans;
+pub mod client_places;
 pub mod auth;
 pub mod tls;
 

@@ -15,6 +15,7 @@ pub mod tunnel;
 pub mod response;
 pub(crate) mod opening;
 pub mod bypass;
+pub mod barrier;
 pub(crate) mod direct;
 pub mod snapshot;
 pub mod equipment;

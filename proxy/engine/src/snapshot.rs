@@ -1,16 +1,20 @@
 //! The configuration as the data path uses it: validated, resolved, immutable.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::ops::Deref;
+use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::{ArcSwap, Cache};
-use sluice_config::{self as config, Action, Config, Template, TemplatePart};
+use ipnet::IpNet;
+use sluice_config::{self as config, Action, Auth, Config, Excess, Template, TemplatePart, Variable};
 use sluice_core::access::{Gate, Gates};
 use sluice_core::bans::Bans;
+use sluice_core::client::{V6_BITS, share};
+use sluice_core::clock;
 use sluice_core::cluster::Cluster;
 use sluice_core::rate_limit::RateLimiter;
 use sluice_core::router::{Rewrite, Router};
@@ -139,8 +143,13 @@ impl Snapshot {
     ) -> Self {
         let bans = before.map_or_else(Arc::default, |before| Arc::clone(&before.bans));
         let limiters = limiters(&config, before);
-        let parts =
-            RouteParts { config: &config, clusters: &clusters, limiters: &limiters, equipment: &equipment };
+        let parts = RouteParts {
+            config: &config,
+            clusters: &clusters,
+            limiters: &limiters,
+            equipment: &equipment,
+            of_identity: fields_of_identity(&config),
+        };
         let routes = config.routes.iter().map(|route| entry(route, &parts)).collect();
         let debug = config.debug_token_file.as_deref().map(debug::Token::load);
         let router = Router::new(&config.routes);
@@ -151,6 +160,28 @@ impl Snapshot {
     /// Whether an address, in its canonical form, is one of `trusted_proxies`.
     pub fn trusts(&self, address: &IpAddr) -> bool {
         self.config.trusted_proxies.iter().any(|network| network.contains(address))
+    }
+
+    /// Whether one of `trusted_proxies` may be among the addresses that count as this client.
+    fn trusts_some_of(&self, client: IpAddr) -> bool {
+        let prefix = if client.is_ipv6() { V6_BITS } else { 32 };
+        let Ok(client) = IpNet::new(client, prefix) else { return true };
+        let overlaps = |network: &IpNet| network.contains(&client) || client.contains(network);
+        self.config.trusted_proxies.iter().any(overlaps)
+    }
+
+    /// Has the kernel keep out a banned client that has come to a listening socket.
+    pub(crate) fn keep_out(&self, client: IpAddr, listener: BorrowedFd<'_>) {
+        if !self.trusts_some_of(share(client)) {
+            self.bans.keep_out(client, listener, clock::now_ms());
+        }
+    }
+
+    /// Has the kernel let in the trusted proxies that it may keep out since a time when they were not trusted.
+    pub fn spare_trusted(&self) {
+        if !self.config.trusted_proxies.is_empty() {
+            self.bans.spare(|client| self.trusts_some_of(client));
+        }
     }
 
     /// Directs the routes of deployed services, by name, to the services.
@@ -170,6 +201,31 @@ struct RouteParts<'p> {
     clusters: &'p BTreeMap<String, Arc<Cluster>>,
     limiters: &'p BTreeMap<String, Arc<RateLimiter>>,
     equipment: &'p Equipment,
+    of_identity: BTreeSet<String>,
+}
+
+impl RouteParts<'_> {
+    /// A route that removes the fields by which an application is told who the user is, unless it writes them itself.
+    fn closed_to_clients(&self, route: &config::Route) -> config::Route {
+        let mut route = route.clone();
+        route.request_headers.remove.extend(self.of_identity.iter().cloned());
+        route
+    }
+}
+
+/// The fields by which some route tells an application who the user is. From clients, no route lets them through: an
+/// application believes them whatever the path.
+fn fields_of_identity(config: &Config) -> BTreeSet<String> {
+    let copied = config.routes.iter().filter_map(|route| match &route.auth {
+        Some(Auth::Forward(forward)) => Some(&forward.copy),
+        _ => None,
+    });
+    let edits = config.routes.iter().map(|route| &route.request_headers);
+    let written = edits.flat_map(|edits| edits.set.iter().chain(&edits.add));
+    let tells_user = |template: Template| template.0.contains(&TemplatePart::Variable(Variable::AuthUser));
+    let telling = written.filter(|(_, value)| Template::read(value).is_ok_and(tells_user));
+    let names = copied.flatten().chain(telling.map(|(name, _)| name));
+    names.map(|name| name.to_ascii_lowercase()).collect()
 }
 
 fn entry(route: &config::Route, parts: &RouteParts<'_>) -> RouteEntry {
@@ -182,13 +238,18 @@ fn entry(route: &config::Route, parts: &RouteParts<'_>) -> RouteEntry {
     let response_edits = edits(&route.response_headers);
     let direct_return = matches!(target, Target::Cluster(_)) && detours(route, parts.config).is_empty();
     let of_route = route.rate_limits.iter().filter_map(|name| parts.limiters.get(name));
+    let mut limiters: Vec<_> = of_route.map(Arc::clone).collect();
+    // First those that ban, so that they count also the requests that others refuse.
+    limiters.sort_by_key(|limiter| limiter.config.then != Excess::Ban);
+    let closed = (!parts.of_identity.is_empty()).then(|| parts.closed_to_clients(route));
+    let route = closed.as_ref().unwrap_or(route);
     RouteEntry {
         id: route_id(&route.name),
         target,
         config: route.clone(),
         rewrite: Rewrite::of(route),
         gate: route.access.as_ref().map(Gate::new),
-        limiters: of_route.map(Arc::clone).collect(),
+        limiters: limiters.into(),
         guard: route.auth.as_ref().map(|auth| Guard::new(auth, parts.equipment)),
         location: match &route.action {
             // Checked with the configuration.

@@ -5,7 +5,7 @@
 const PREFIX: &[u8] = b"x-forwarded-";
 
 /// Other such names, in lower case, that frameworks, servers and middleware trust.
-const NAMES: [&[u8]; 14] = [
+const NAMES: [&[u8]; 15] = [
     b"client-ip",
     b"front-end-https",
     b"true-client-ip",
@@ -14,6 +14,7 @@ const NAMES: [&[u8]; 14] = [
     b"x-forwarded",
     b"x-https",
     b"x-original-host",
+    b"x-original-method",
     b"x-original-url",
     b"x-original-uri",
     b"x-real-ip",

@@ -81,7 +81,8 @@ impl FieldEdits {
     }
 }
 
-fn is_same_name(name: &[u8], other: &[u8]) -> bool {
+/// Whether two names are the same to an application that reads an underscore as a dash.
+pub fn is_same_name(name: &[u8], other: &[u8]) -> bool {
     let folded = |byte: &u8| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
     name.len() == other.len() && name.iter().map(folded).eq(other.iter().map(folded))
 }

@@ -52,7 +52,7 @@ mod upgrade;
 pub use assemble::RequestParts;
 pub use chunked::{ChunkDecoder, ChunkLimits, Piece};
 pub use cookie_scope::CookieScope;
-pub use edits::FieldEdits;
+pub use edits::{FieldEdits, is_same_name};
 pub use encode::{RequestForward, encode_request};
 pub use encode_chunk::{encode_chunk, encode_last_chunk};
 pub use encode_response::{ResponseForward, canonical_reason, encode_response};

@@ -371,7 +371,7 @@ prop_compose! {
         log in prop_oneof![Just(LogOutput::Off), Just(LogOutput::Stdout), "\\PC{0,5}/\\PC{1,5}".prop_map(|path| LogOutput::File(path.into()))],
         http2 in prop::sample::select(Http2::ALL.to_vec()),
         proxy_protocol in prop::sample::select(ProxyProtocol::ALL.to_vec()),
-        (bypass, splice) in (assist(), assist()),
+        (bypass, splice, bans) in (assist(), assist(), assist()),
         runtime in prop::sample::select(Runtime::ALL.to_vec()),
         worker_scheduling in prop::sample::select(WorkerScheduling::ALL.to_vec()),
         worker_placement in prop::sample::select(WorkerPlacement::ALL.to_vec()),
@@ -446,6 +446,8 @@ prop_compose! {
             kernel: KernelAssists {
                 bypass,
                 splice,
+                bans,
+                bans_clients_max: 77,
                 bypass_downstream: if via { Switch::On } else { Switch::Off },
                 bypass_stall_ms: drain_timeout_ms.max(100),
                 splice_after_bytes: 7,

@@ -4,7 +4,7 @@ use sluice_engine::AssistError;
 use std::fmt::Write;
 
 use serde_json::{Value, json};
-use sluice_config::{AssistMode, Config, KernelAssists, Switch, Word};
+use sluice_config::{AssistMode, Config, Excess, Switch, Word};
 use sluice_kernel::probe::{Host, Sources};
 
 use super::{Area, Status, areas, find};
@@ -49,12 +49,19 @@ const SPLICE: Assist = Assist {
     ],
 };
 
+/// Attached to sluice's own sockets, which requires no other capability.
+const BANS: Assist = Assist {
+    name: "bans",
+    needs: &[("capabilities", "CAP_BPF"), ("bpf", "lru_hash"), ("bpf", "socket_filter")],
+};
+
 /// The verdicts on the assists.
 #[derive(Debug)]
 pub(crate) struct Assists {
     bypass: Verdict,
     direct_return: Verdict,
     splice: Verdict,
+    bans: Verdict,
 }
 
 /// The verdict on one assist.
@@ -83,13 +90,15 @@ pub(super) struct Reason {
 
 impl Assists {
     /// The verdicts for a host with these findings.
-    pub(super) fn judge(modes: KernelAssists, areas: &[Area]) -> Self {
+    pub(super) fn judge(config: &Config, areas: &[Area]) -> Self {
+        let modes = config.kernel;
         Self {
             bypass: verdict(&BYPASS, modes.bypass, Some(areas)),
             direct_return: verdict(&DIRECT_RETURN, modes.direct_return, Some(areas)),
             splice: verdict(&SPLICE, modes.splice, Some(areas)),
+            bans: verdict(&BANS, modes.bans, Some(areas)),
         }
-        .with_dependence(modes)
+        .with_dependence(config)
     }
 
     /// The verdicts at startup, from findings only: nothing is tested. The host is probed only if the result can
@@ -99,19 +108,30 @@ impl Assists {
         if modes.bypass != AssistMode::Off
             || modes.direct_return == AssistMode::Required
             || modes.splice != AssistMode::Off
+            || modes.bans == AssistMode::Required
+            || (modes.bans == AssistMode::Auto && bans_clients(config))
         {
-            return Self::judge(modes, &areas(config, &Host::probe(&Sources::host()), &Ok(())));
+            return Self::judge(config, &areas(config, &Host::probe(&Sources::host()), &Ok(())));
         }
         Self {
             bypass: verdict(&BYPASS, modes.bypass, None),
             direct_return: verdict(&DIRECT_RETURN, modes.direct_return, None),
             splice: verdict(&SPLICE, modes.splice, None),
+            bans: verdict(&BANS, modes.bans, None),
         }
-        .with_dependence(modes)
+        .with_dependence(config)
     }
 
-    /// Direct return needs connections joined by bypass, and clients that are not joined.
-    fn with_dependence(mut self, modes: KernelAssists) -> Self {
+    /// Direct return needs connections joined by bypass, and clients that are not joined; bans need somebody to ban.
+    fn with_dependence(mut self, config: &Config) -> Self {
+        let modes = config.kernel;
+        if modes.bans == AssistMode::Auto && !bans_clients(config) {
+            self.bans.reasons = vec![Reason {
+                code: "no_limit".to_owned(),
+                means: "no rate limit bans".to_owned(),
+                remedy: Some("write kernel.bans: required for bans by `sluice bans add` alone".to_owned()),
+            }];
+        }
         if !self.bypass.is_used() && self.direct_return.is_used() {
             self.direct_return.reasons.push(no_bypass());
         } else if modes.bypass_downstream == Switch::On && self.direct_return.is_used() {
@@ -131,7 +151,7 @@ impl Assists {
 
     /// Records that an assist failed its test and is not used: a code for programs, and a text.
     pub(crate) fn note_failure(&mut self, name: &str, code: impl Into<String>, means: &str) {
-        for verdict in [&mut self.bypass, &mut self.direct_return, &mut self.splice] {
+        for verdict in [&mut self.bypass, &mut self.direct_return, &mut self.splice, &mut self.bans] {
             if verdict.name == name {
                 // The verifier's log has many lines; only the first is shown.
                 let means = means.lines().next().unwrap_or_default().to_owned();
@@ -161,8 +181,13 @@ impl Assists {
         self.splice.is_used()
     }
 
-    pub(super) fn all(&self) -> [&Verdict; 3] {
-        [&self.bypass, &self.direct_return, &self.splice]
+    /// Whether the kernel is to turn banned clients away.
+    pub(crate) fn bars(&self) -> bool {
+        self.bans.is_used()
+    }
+
+    pub(super) fn all(&self) -> [&Verdict; 4] {
+        [&self.bypass, &self.direct_return, &self.splice, &self.bans]
     }
 
     /// Names of the required assists that cannot be used.
@@ -188,8 +213,8 @@ impl Assists {
         if told.is_empty() { Ok(()) } else { Err(told.join("\n").into()) }
     }
 
-    /// For bypass, direct return and splice: `used`, or why not, in a few words.
-    pub(crate) fn words(&self) -> [String; 3] {
+    /// For bypass, direct return, splice and bans: `used`, or why not, in a few words.
+    pub(crate) fn words(&self) -> [String; 4] {
         self.all()
             .map(|one| if one.is_used() { "used".to_owned() } else { format!("not used: {}", one.why()) })
     }
@@ -227,6 +252,11 @@ impl Verdict {
             "reasons": reasons.collect::<Vec<_>>(),
         })
     }
+}
+
+/// Whether a client may be banned without being asked for by the operator.
+fn bans_clients(config: &Config) -> bool {
+    config.rate_limits.values().any(|limit| limit.then == Excess::Ban && !limit.dry_run)
 }
 
 fn no_bypass() -> Reason {

@@ -53,7 +53,7 @@ fn feature(host: &Host, feature: &Feature) -> Finding {
     };
     let needed: &[Capability] = match feature.name {
         READS_KERNEL => &[Capability::Bpf, Capability::NetAdmin, Capability::Perfmon],
-        "array_mmapable" => &[Capability::Bpf],
+        "array_mmapable" | "lru_hash" | "socket_filter" => &[Capability::Bpf],
         _ => &[Capability::Bpf, Capability::NetAdmin],
     };
     let lacked: Vec<&str> =

@@ -98,6 +98,9 @@ pub fn examine(config: &Config, file: Option<String>) -> Report {
     if report.assists.splices() {
         trial::splice(&mut report.assists, config, runtime::likely(config.runtime, &ring));
     }
+    if report.assists.bars() {
+        trial::bans(&mut report.assists, config);
+    }
     report
 }
 
@@ -116,7 +119,7 @@ pub(crate) fn at_start(config: &Config, assists: &Assists) -> Vec<(&'static str,
 /// The report on a host.
 fn judge(config: &Config, file: Option<String>, host: &Host, ring: &Result<(), RingError>) -> Report {
     let areas = areas(config, host, ring);
-    let assists = Assists::judge(config.kernel, &areas);
+    let assists = Assists::judge(config, &areas);
     Report { config: file, areas, assists }
 }
 

@@ -4,6 +4,7 @@
 //! Everything is owned by descriptors of this process, so nothing is left behind.
 
 use sluice_config::Config;
+use sluice_engine::barrier;
 use sluice_engine::bypass;
 use sluice_engine::bypass::BypassError;
 use sluice_engine::tunnel;
@@ -24,6 +25,13 @@ pub(super) fn bypass(assists: &mut Assists, config: &Config) {
 pub(super) fn splice(assists: &mut Assists, config: &Config, engine: Engine) {
     if let Err((code, means)) = tunnel::ready(config.kernel, engine) {
         assists.note_failure("splice", code, &means);
+    }
+}
+
+/// Records in the verdict why the kernel cannot turn banned clients away, if so.
+pub(super) fn bans(assists: &mut Assists, config: &Config) {
+    if let Err(error) = barrier::load(config.kernel.bans_clients_max) {
+        assists.note_failure("bans", "load", &error.to_string());
     }
 }
 

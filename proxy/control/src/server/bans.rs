@@ -35,9 +35,13 @@ pub(super) fn answer(
 ) -> Result<Value, Failure> {
     let bans = &snapshot.bans;
     if let Some(client) = path.strip_prefix(BANS).and_then(|rest| rest.strip_prefix('/')) {
-        return match client.parse().is_ok_and(|client| bans.remove(client, now_ms())) {
-            true => Ok(json!({})),
-            false => Err(Failure::new(StatusCode::NOT_FOUND, &format!("{client} is not banned"))),
+        return match client.parse().ok().filter(|client| bans.remove(*client, now_ms())) {
+            Some(client) => {
+                // Otherwise its next request would be beyond the limit that banned it.
+                snapshot.limiters.values().for_each(|limit| limit.forget(client));
+                Ok(json!({}))
+            }
+            None => Err(Failure::new(StatusCode::NOT_FOUND, &format!("{client} is not banned"))),
         };
     }
     if *method == Method::GET {

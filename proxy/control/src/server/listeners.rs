@@ -3,11 +3,11 @@
 use crate::server::ReloadError;
 use std::cell::RefCell;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use sluice_config::{self as config, Address};
+use sluice_config::{self as config, Address, ProxyProtocol};
 use sluice_core::tls::{Planned, Terminators};
 use sluice_engine::bypass;
 use sluice_engine::thread::Command;
@@ -150,6 +150,9 @@ impl Listeners {
         for (config, known) in plan {
             if let Some(known) = &known {
                 known.listening.reconfigure(config.clone(), tls.of(&config.name));
+                if config.proxy_protocol != ProxyProtocol::Off {
+                    known.sockets.iter().for_each(|socket| Listening::let_everybody_in(socket.as_fd()));
+                }
             }
             let new = |held: HeldSockets| {
                 announce(&held.0);

@@ -31,7 +31,7 @@ use crate::acme::Acme;
 use crate::admin::{SharedToken, Token};
 use crate::handover::{EndpointExperience, Estate, Unhealthy};
 use crate::resolve::Resolver;
-use crate::{authority, health, resolve, state_file};
+use crate::{advice, authority, health, resolve, state_file};
 
 /// How often a removed cluster is checked for its last exchange.
 const RETIRE_CHECK: Duration = Duration::from_millis(200);
@@ -194,7 +194,9 @@ impl Site {
                 take_over(cluster, seeds.clone());
             }
         }
-        self.live.store(Arc::new(attached.snapshot(&config, clusters, equipment, Some(&old))));
+        let snapshot = Arc::new(attached.snapshot(&config, clusters, equipment, Some(&old)));
+        self.live.store(Arc::clone(&snapshot));
+        snapshot.spare_trusted();
         self.file.replace(config);
         let closing = self.listeners.switch(plan, &tls, opened, held);
         self.switch_clusters(next);
@@ -234,6 +236,9 @@ impl Site {
         let clusters = old.clusters.iter().filter(of_the_file);
         let clusters = clusters.map(|(name, cluster)| (name.clone(), Arc::clone(cluster))).collect();
         let next = attached.snapshot(&file, clusters, old.equipment.clone(), Some(&old));
+        for said in advice::newly_shadowed(&old.config.routes, &next.config.routes) {
+            tracing::warn!("a deployed service takes requests from a rule of the file: {said}");
+        }
         self.live.store(Arc::new(next));
         tls.iter().for_each(|tls| self.listeners.terminators.switch(tls));
         Ok(())

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use sluice_config::Config;
 use sluice_core::access_log::AccessLog;
+use sluice_core::bans::Barrier;
 use sluice_core::logging;
 use sluice_core::metrics::Metrics;
 use sluice_core::tls::Terminators;
@@ -64,6 +65,7 @@ pub(super) struct Bound {
     terminators: Arc<Terminators>,
     bypass: Option<Arc<bypass::Control>>,
     splice: Option<tunnel::SplicerFactory>,
+    barrier: Option<Arc<dyn Barrier>>,
 }
 
 /// Workers that accept, and the parts of the control plane.
@@ -110,7 +112,8 @@ impl Prepared {
         let held = listener::hold(&sockets).map_err(|error| error.to_string())?;
         let bypass = start::bypass(&self.config, &mut self.assists, &sockets)?;
         let splice = start::splice(&self.config, &mut self.assists, self.engine)?;
-        Ok(Bound { prepared: self, sockets, held, terminators, bypass, splice })
+        let barrier = start::barrier(&self.config, &mut self.assists)?;
+        Ok(Bound { prepared: self, sockets, held, terminators, bypass, splice, barrier })
     }
 }
 
@@ -121,7 +124,7 @@ impl Bound {
         source: Source,
         mut predecessor: Option<&mut Predecessor>,
     ) -> Result<Running, StartError> {
-        let Self { prepared, sockets: bound, held, terminators, bypass, splice } = self;
+        let Self { prepared, sockets: bound, held, terminators, bypass, splice, barrier } = self;
         let Prepared { config, program, engine, assists, metrics, demo, clusters, restored } = prepared;
         let (clusters, resolvers) = clusters;
         let mut sockets = Sockets {
@@ -132,6 +135,7 @@ impl Bound {
         let log = start::access_log(&config, &metrics, source.show_line)?;
         let live = restored.attached.live(&config, clusters)?;
         let snapshot = live.load_full();
+        barrier.into_iter().for_each(|barrier| snapshot.bans.set_barrier(barrier));
         predecessor.iter().for_each(|from| {
             clusters::inherit_experience(&snapshot.clusters, from);
             bans::inherit(&snapshot, from);

@@ -11,15 +11,16 @@ use std::thread::JoinHandle;
 
 use sluice_config::{self as config, Config, ControlSocket, Protocol, WorkerPlacement};
 use sluice_core::access_log::{AccessLog, ShowLine};
+use sluice_core::bans::Barrier;
 use sluice_core::logging;
 use sluice_core::metrics::Metrics;
 use sluice_core::tls::Terminators;
-use sluice_engine::bypass;
 use sluice_engine::snapshot::Live;
 use sluice_engine::thread::{self, Command, Stage, WorkerControl};
 use sluice_engine::tunnel;
 use sluice_engine::upstream::Connector;
 use sluice_engine::worker::Worker;
+use sluice_engine::{barrier, bypass};
 use sluice_net::listener::{self, Bound, Inherited, Listening, ReadySockets};
 use sluice_ring::Engine;
 use tokio::sync::{mpsc, watch};
@@ -210,6 +211,26 @@ pub(super) fn splice(
     }
 }
 
+/// Prepares the kernel to turn banned clients away, if it may; a failure is recorded in its verdict.
+pub(super) fn barrier(
+    config: &Config,
+    assists: &mut Assists,
+) -> Result<Option<Arc<dyn Barrier>>, StartError> {
+    if !assists.bars() {
+        return Ok(None);
+    }
+    match barrier::load(config.kernel.bans_clients_max) {
+        Ok(barrier) => Ok(Some(barrier)),
+        Err(error) => {
+            let means = error.to_string();
+            assists.note_failure("bans", "load", &means);
+            assists.require()?;
+            tracing::warn!("bans are not enforced by the kernel: {means}");
+            Ok(None)
+        }
+    }
+}
+
 /// The kernel assists that are ready.
 #[derive(Clone, Copy)]
 pub(super) struct ReadyAssists<'a> {
@@ -286,8 +307,8 @@ pub(super) fn announce(
     assists: &Assists,
 ) {
     listeners.iter().for_each(listeners::announce);
-    let [bypass, direct_return, splice] = assists.words();
-    tracing::info!(workers, scheduling, bypass, direct_return, splice, "serving with {engine}");
+    let [bypass, direct_return, splice, bans] = assists.words();
+    tracing::info!(workers, scheduling, bypass, direct_return, splice, bans, "serving with {engine}");
 }
 
 /// Prints a line. Unlike `println!`, does not panic if the reader has gone.

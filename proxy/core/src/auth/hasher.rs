@@ -8,15 +8,12 @@ use std::thread;
 
 use tokio::sync::oneshot;
 
-use super::users::verify;
-
 /// Passwords that wait; each takes some tens of milliseconds. Beyond it, requests get 503.
 const WAITING_MAX: usize = 256;
 
 /// A password to compare.
 struct Job {
-    hash: String,
-    password: Vec<u8>,
+    compare: Box<dyn FnOnce() -> bool + Send>,
     answer: oneshot::Sender<bool>,
 }
 
@@ -43,17 +40,16 @@ impl Hasher {
         Ok(Self(sender))
     }
 
-    /// Compares a password; resolves to whether it is the right one. Dropping the future gives it up.
+    /// Has a thread compare a password; resolves to whether it is the right one. Dropping the future gives it up.
     ///
     /// # Errors
     /// When too many wait.
     pub(super) fn compare(
         &self,
-        hash: String,
-        password: Vec<u8>,
+        compare: Box<dyn FnOnce() -> bool + Send>,
     ) -> Result<impl Future<Output = bool> + use<>, Busy> {
         let (answer, outcome) = oneshot::channel();
-        self.0.try_send(Job { hash, password, answer }).map_err(|_| Busy)?;
+        self.0.try_send(Job { compare, answer }).map_err(|_| Busy)?;
         Ok(async move { outcome.await.unwrap_or(false) })
     }
 }
@@ -61,10 +57,10 @@ impl Hasher {
 fn work(jobs: &Mutex<Receiver<Job>>) {
     loop {
         let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(Job { hash, password, answer }) = job else { return };
+        let Ok(Job { compare, answer }) = job else { return };
         // Its client may have left.
         if !answer.is_closed() {
-            let _ = answer.send(verify(&hash, &password));
+            let _ = answer.send(compare());
         }
     }
 }

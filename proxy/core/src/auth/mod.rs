@@ -4,22 +4,34 @@ mod hasher;
 mod recent;
 mod users;
 
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use data_encoding::{BASE64, BASE64_NOPAD};
 pub use hasher::{Busy, Hasher};
 use recent::RecentPasswords;
+use tokio::time::timeout;
+use users::verify;
 pub use users::{Users, UsersError};
 
+use crate::client_places::Clients;
 use crate::clock::now_ms;
 
 /// Maximum bytes of a name and a password together. bcrypt reads 72 of a password.
 const CREDENTIALS_BYTES_MAX: usize = 1024;
 
+/// Passwords of one client that wait. Others wait behind them, so it is a part of all that may; a page that loads its
+/// parts at once, before its password is known, needs some.
+const WAITING_OF_CLIENT_MAX: usize = 64;
+/// How long a password waits: longer than people do, and than comparing those of a few others takes.
+const WAIT_MAX: Duration = Duration::from_secs(10);
+
 /// The check of passwords, shared by all routes and workers.
 pub struct Passwords {
     hasher: Hasher,
-    recent: RecentPasswords,
+    recent: Arc<RecentPasswords>,
+    waiting: Arc<Clients>,
 }
 
 impl Passwords {
@@ -28,27 +40,43 @@ impl Passwords {
     /// # Errors
     /// When no thread can be started.
     pub fn start() -> std::io::Result<Arc<Self>> {
-        Ok(Arc::new(Self { hasher: Hasher::start()?, recent: RecentPasswords::new() }))
+        let (hasher, recent) = (Hasher::start()?, Arc::new(RecentPasswords::new()));
+        Ok(Arc::new(Self { hasher, recent, waiting: Arc::default() }))
     }
 
     /// The user whose name and password the value of an Authorization field has; `None` if they are wrong or it has
     /// none. An unknown name takes as long as a wrong password.
     ///
     /// # Errors
-    /// When too many passwords wait.
-    pub async fn user_of(&self, users: &Users, authorization: &[u8]) -> Result<Option<String>, Busy> {
+    /// When too many passwords wait, of this client or of all, or for too long.
+    pub async fn user_of(
+        &self,
+        users: &Users,
+        authorization: &[u8],
+        client: IpAddr,
+    ) -> Result<Option<String>, Busy> {
         let Some((name, password)) = credentials(authorization) else { return Ok(None) };
         let (hash, is_known) = users.hash_of(&name);
         let mark = self.recent.mark(hash, &password);
         if is_known && self.recent.has(&mark, now_ms()) {
             return Ok(Some(name));
         }
-        let is_right = self.hasher.compare(hash.to_owned(), password)?.await;
-        if !(is_right && is_known) {
-            return Ok(None);
-        }
-        self.recent.note(mark, now_ms());
-        Ok(Some(name))
+        let _place = Clients::enter(&self.waiting, client, WAITING_OF_CLIENT_MAX).ok_or(Busy)?;
+        let (recent, hash) = (Arc::clone(&self.recent), hash.to_owned());
+        let compare = move || {
+            // A browser sends many requests at once, of which the first may have been compared by now.
+            if is_known && recent.has(&mark, now_ms()) {
+                return true;
+            }
+            let is_right = verify(&hash, &password);
+            if is_known && is_right {
+                recent.note(mark, now_ms());
+            }
+            is_right
+        };
+        let comparing = self.hasher.compare(Box::new(compare))?;
+        let is_right = timeout(WAIT_MAX, comparing).await.map_err(|_| Busy)?;
+        Ok((is_right && is_known).then_some(name))
     }
 }
 

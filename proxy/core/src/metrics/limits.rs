@@ -42,6 +42,8 @@ pub(super) fn encode(
     rows.gauge("listed", "Addresses that are banned now.", bans.listed)?;
     let help = "Connections and requests of banned addresses that were turned away.";
     rows.counter("turned_away", help, bans.turned_away)?;
+    let help = "Packets by which banned addresses tried to connect and which the kernel dropped.";
+    rows.counter("dropped", help, bans.dropped)?;
     let help = "Clients that were not banned because as many as possible were (bans_max).";
     rows.counter("not_listed", help, bans.not_listed)
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use gcra::{Pace, Step};
 use serde::{Deserialize, Serialize};
-use sluice_config::{self as config, Excess, HashKey};
+use sluice_config::{self as config, Excess};
 pub use table::ClientKey;
 use table::Table;
 
@@ -116,6 +116,11 @@ impl RateLimiter {
         if self.config.dry_run { Verdict::Within } else { verdict }
     }
 
+    /// Forgets what a client sent, if the limit counts by address.
+    pub fn forget(&self, client: IpAddr) {
+        self.memory.table.forget(ClientKey::Address(crate::client::share(client)));
+    }
+
     /// What another process needs to continue, in pieces.
     pub fn known_clients(&self, now_ns: u64) -> Vec<KnownClients> {
         let table = &self.memory.table;
@@ -165,12 +170,8 @@ impl RateLimiter {
     }
 
     /// Which client sent a request. One without the field or cookie counts by its address.
-    pub fn client<'a>(
-        &self,
-        address: IpAddr,
-        value: impl FnOnce(&HashKey) -> Option<&'a [u8]>,
-    ) -> ClientKey<'a> {
-        match value(&self.config.key) {
+    pub fn client<'a>(&self, address: IpAddr, value: Option<&'a [u8]>) -> ClientKey<'a> {
+        match value {
             Some(value) => ClientKey::Value(value),
             None => ClientKey::Address(crate::client::share(address)),
         }
@@ -192,7 +193,7 @@ mod tests {
     }
 
     fn ask(limiter: &RateLimiter) -> Verdict {
-        let client = limiter.client([192, 0, 2, 1].into(), |_| None);
+        let client = limiter.client([192, 0, 2, 1].into(), None);
         limiter.count(client, 1_000_000_000)
     }
 
@@ -206,7 +207,7 @@ mod tests {
         assert_eq!(ask(&second), Verdict::Within);
         assert_eq!(ask(&second), Verdict::Beyond(Duration::from_secs(60)));
         assert_eq!(second.counts().rejected, 2);
-        let other = config::RateLimit { key: HashKey::Header("x-key".to_owned()), ..wider };
+        let other = config::RateLimit { key: config::HashKey::Header("x-key".to_owned()), ..wider };
         assert_eq!(ask(&RateLimiter::new("login", &other, Some(&second))), Verdict::Within);
     }
 

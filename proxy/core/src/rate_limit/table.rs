@@ -4,6 +4,7 @@
 //! having used up nothing: it loses least by being forgotten, and those that send most stay. The memory is zeros, which
 //! the kernel hands out only where clients come.
 
+use std::cmp::Reverse;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -61,10 +62,7 @@ impl Table {
 
     /// Takes the step for one request, and stores the client's new time.
     pub(super) fn step(&self, pace: Pace, client: ClientKey<'_>, now: u64) -> Step {
-        let [first, second] = self.seed();
-        let mut hasher = SipHasher13::new_with_keys(first, second);
-        client.hash(&mut hasher);
-        let key = hasher.finish();
+        let key = self.key(client);
         let (mut part, set) = self.set(key);
         let place = place(&mut part[set..][..WAYS], key);
         let known = if place[0] == key { place[1] } else { 0 };
@@ -78,6 +76,20 @@ impl Table {
         step
     }
 
+    /// Forgets a client.
+    pub(super) fn forget(&self, client: ClientKey<'_>) {
+        let key = self.key(client);
+        let (mut part, set) = self.set(key);
+        part[set..][..WAYS].iter_mut().filter(|place| place[0] == key).for_each(|place| *place = [0; 2]);
+    }
+
+    fn key(&self, client: ClientKey<'_>) -> u64 {
+        let [first, second] = self.seed();
+        let mut hasher = SipHasher13::new_with_keys(first, second);
+        client.hash(&mut hasher);
+        hasher.finish()
+    }
+
     /// The secret.
     pub(super) fn seed(&self) -> [u64; 2] {
         *self.seed.get_or_init(|| {
@@ -86,14 +98,20 @@ impl Table {
         })
     }
 
-    /// The clients whose time is later than now, up to a number: their keys, and by how much.
+    /// The clients whose time is later than now: their keys, and by how much. If there are more than a number, those
+    /// with the latest.
     pub(super) fn known(&self, now: u64, most: usize) -> Vec<Place> {
         let later = |[key, time]: &Place| (*time > now).then(|| [*key, *time - now]);
         let of_part = |part: &Mutex<Vec<Place>>| {
             let part = part.lock().unwrap_or_else(PoisonError::into_inner);
             part.iter().filter_map(later).collect::<Vec<_>>()
         };
-        self.parts.iter().flat_map(of_part).take(most).collect()
+        let mut known: Vec<Place> = self.parts.iter().flat_map(of_part).collect();
+        if known.len() > most {
+            known.select_nth_unstable_by_key(most, |[_, ahead]| Reverse(*ahead));
+            known.truncate(most);
+        }
+        known
     }
 
     /// Takes over the clients of another table. Does nothing once this one has its own secret.

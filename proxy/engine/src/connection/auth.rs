@@ -1,15 +1,15 @@
 //! Finds out who sends a request before it goes anywhere; nobody passes without a clear yes.
 
-use std::sync::Arc;
+use std::ops::ControlFlow::{self, Break, Continue};
 
 use sluice_config::ForwardAuth;
 use sluice_core::auth::{Passwords, Users};
 use sluice_core::error::Reason;
-use sluice_http::{FieldEdits, FieldKind, FieldRef};
+use sluice_http::{FieldEdits, FieldKind, FieldRef, is_same_name};
 
 use super::account::Account;
 use super::{Connection, Next};
-use crate::authority::{AskError, Authority, Fields, Opinion};
+use crate::authority::{AskError, Fields, Opinion};
 use crate::body::Transfer;
 use crate::guard::Guard;
 use crate::response::Local;
@@ -48,27 +48,33 @@ impl Identity {
 }
 
 impl Connection {
-    /// Lets the request pass, or returns what follows after a refusal.
+    /// Lets the request pass, or breaks with what follows after a refusal.
     pub(super) async fn authenticate(
         &mut self,
         guard: &Guard,
         account: &mut Account,
         transfer: &mut Transfer,
-    ) -> Option<Next> {
+    ) -> ControlFlow<Next> {
         match guard {
             Guard::Basic { users, passwords, challenge } => {
                 self.ask_password(users, passwords, challenge, account, transfer).await
             }
-            Guard::Forward { config, authority, room } => match room.try_acquire() {
-                Ok(_permit) => self.ask_authority(config, &**authority, account, transfer).await,
-                Err(_) => {
+            Guard::Forward { config, authority, room } => {
+                let Ok(place) = room.try_acquire() else {
                     let reason = Reason::AuthBusy;
-                    Some(self.answer_locally(account, &Local::reason(reason), Some(reason), transfer).await)
-                }
-            },
+                    let local = Local::reason(reason);
+                    return Break(self.answer_locally(account, &local, Some(reason), transfer).await);
+                };
+                let asked = authority.ask(config, self.question(account, &config.copy));
+                let opinion = self.unless_gone(asked, transfer).await;
+                // A client that is slow to take a refusal must not keep others from asking.
+                drop(place);
+                let Some(opinion) = opinion else { return Break(self.leave(account)) };
+                self.heed(opinion.unwrap_or(Err(AskError::Failed)), config, account, transfer).await
+            }
             Guard::Closed => {
                 let reason = Reason::AuthUnavailable;
-                Some(self.answer_locally(account, &Local::reason(reason), Some(reason), transfer).await)
+                Break(self.answer_locally(account, &Local::reason(reason), Some(reason), transfer).await)
             }
         }
     }
@@ -81,24 +87,24 @@ impl Connection {
         challenge: &[u8],
         account: &mut Account,
         transfer: &mut Transfer,
-    ) -> Option<Next> {
+    ) -> ControlFlow<Next> {
         let authorization = self.authorization();
-        let checking = passwords.user_of(users, &authorization);
+        let checking = passwords.user_of(users, &authorization, account.client);
         let Some(checked) = self.unless_gone(checking, transfer).await else {
-            return Some(self.leave(account));
+            return Break(self.leave(account));
         };
         let local = match checked {
             Ok(Some(user)) => {
                 account.identity =
                     Some(Box::new(Identity { user: Some(user), edits: FieldEdits::default() }));
-                return None;
+                return Continue(());
             }
             Ok(None) => Local::reason(Reason::Unauthorized)
                 .with_fields([(&b"WWW-Authenticate"[..], challenge.to_vec())]),
             Err(_) => Local::reason(Reason::AuthBusy),
         };
         let reason = local.failure();
-        Some(self.answer_locally(account, &local, reason, transfer).await)
+        Break(self.answer_locally(account, &local, reason, transfer).await)
     }
 
     /// The value of the only Authorization field; of several, the application might read another one.
@@ -108,44 +114,45 @@ impl Connection {
         given.next().filter(|_| given.next().is_none()).unwrap_or_default()
     }
 
-    async fn ask_authority(
+    /// Does what an authority says.
+    async fn heed(
         &mut self,
-        config: &Arc<ForwardAuth>,
-        authority: &dyn Authority,
+        opinion: Result<Opinion, AskError>,
+        config: &ForwardAuth,
         account: &mut Account,
         transfer: &mut Transfer,
-    ) -> Option<Next> {
-        let asked = authority.ask(config, self.question(account));
-        let Some(opinion) = self.unless_gone(asked, transfer).await else {
-            return Some(self.leave(account));
-        };
-        let local = match opinion.unwrap_or(Err(AskError::Failed)) {
+    ) -> ControlFlow<Next> {
+        let local = match opinion {
             Ok(Opinion::Allowed(fields)) => {
                 let remove = config.copy.iter().map(|name| name.clone().into_bytes()).collect();
                 let edits = FieldEdits { remove, set: fields, ..FieldEdits::default() };
                 account.identity = Some(Box::new(Identity { user: None, edits }));
-                return None;
+                return Continue(());
             }
             Ok(Opinion::Refused { status, fields, body }) => {
                 let local = Local::passed_on(status, fields, body);
-                return Some(self.answer_locally(account, &local, Some(Reason::AuthRefused), transfer).await);
+                return Break(
+                    self.answer_locally(account, &local, Some(Reason::AuthRefused), transfer).await,
+                );
             }
             Err(AskError::Timeout) => Local::reason(Reason::AuthTimeout),
             Err(AskError::Failed) => Local::reason(Reason::AuthFailed),
         };
         let reason = local.failure();
-        Some(self.answer_locally(account, &local, reason, transfer).await)
+        Break(self.answer_locally(account, &local, reason, transfer).await)
     }
 
     /// The head of the request as an authority gets it: without what concerns only this connection, its body, or what
-    /// the client has cached.
-    fn question(&self, account: &Account) -> Fields {
+    /// the client has cached, and without anything that says who the client is or what it asks for, except what sluice
+    /// says itself: the authority might believe it. `copied` are fields by which it tells the application.
+    fn question(&self, account: &Account, copied: &[String]) -> Fields {
         let head = &self.session.head;
         let nominated: Vec<Vec<u8>> = head.nominated().collect();
         let passes = |field: &FieldRef<'_>| {
             let name = field.name.to_ascii_lowercase();
             !is_of_connection(field.kind)
-                && field.kind.is_believed(account.trusted, self.peer.identity.is_some())
+                && field.kind.is_believed(false, self.peer.identity.is_some())
+                && !copied.iter().any(|copied| is_same_name(copied.as_bytes(), &name))
                 && !nominated.contains(&name)
                 && !ABOUT.contains(&&name[..])
                 && name != b"range"

@@ -1,14 +1,16 @@
 //! Rate limits of a route, and bans: requests that wait, and requests that are refused for how many came.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
+use percent_encoding::percent_decode;
 use sluice_config::{Excess, HashKey};
 use sluice_core::clock;
 use sluice_core::error::Reason;
 use sluice_core::rate_limit::{RateLimiter, Verdict};
 
 use super::account::Account;
-use super::request::cookie;
+use super::request::cookies;
 use super::{Connection, Next};
 use crate::body::Transfer;
 use crate::response::Local;
@@ -26,7 +28,8 @@ impl Connection {
         let now_ns = clock::now_ns();
         let mut wait = Duration::ZERO;
         for limiter in &entry.limiters {
-            let client = limiter.client(account.client, |key| self.key_value(key));
+            let value = self.key_value(&limiter.config.key);
+            let client = limiter.client(account.client, value.as_deref());
             match limiter.count(client, now_ns) {
                 Verdict::Within => {}
                 Verdict::Wait(longer) => wait = wait.max(longer),
@@ -41,13 +44,23 @@ impl Connection {
         Some(self.leave(account))
     }
 
-    /// The value that a limit counts by, unless it is the address.
-    fn key_value(&self, key: &HashKey) -> Option<&[u8]> {
-        let head = &self.session.head;
+    /// The value that a limit counts by, unless it is the address, in one of its spellings. With several values the
+    /// application might read another one, so there is none.
+    fn key_value(&self, key: &HashKey) -> Option<Cow<'_, [u8]>> {
+        let fields = |name: &str| {
+            let name = name.as_bytes().to_vec();
+            let fields = self.session.head.fields();
+            fields.filter(move |field| field.name.eq_ignore_ascii_case(&name)).map(|field| field.value)
+        };
         match key {
             HashKey::ClientAddress => None,
-            HashKey::Header(name) => head.get(name.as_bytes()),
-            HashKey::Cookie(name) => cookie(head.get(b"cookie")?, name.as_bytes()),
+            HashKey::Header(name) if name.eq_ignore_ascii_case("authorization") => {
+                only(fields(name)).map(|value| Cow::Owned(folded_credentials(value)))
+            }
+            HashKey::Header(name) => only(fields(name)).map(Cow::Borrowed),
+            HashKey::Cookie(name) => {
+                only(fields("cookie").flat_map(|field| cookies(field, name.as_bytes()))).map(decoded_cookie)
+            }
         }
     }
 
@@ -96,5 +109,36 @@ impl Connection {
             account.snapshot.bans.count_turned_away();
         }
         is_banned
+    }
+}
+
+fn only<T>(mut values: impl Iterator<Item = T>) -> Option<T> {
+    values.next().filter(|_| values.next().is_none())
+}
+
+/// Credentials with their scheme in lower case and one space (RFC 9110 11.4).
+fn folded_credentials(value: &[u8]) -> Vec<u8> {
+    let end = value.iter().position(|byte| *byte == b' ').unwrap_or(value.len());
+    let (scheme, rest) = value.split_at(end);
+    [&scheme.to_ascii_lowercase()[..], b" ", rest.trim_ascii()].concat()
+}
+
+/// The value of a cookie as most frameworks read it: without quotes, and decoded.
+fn decoded_cookie(value: &[u8]) -> Cow<'_, [u8]> {
+    let quoted = value.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
+    percent_decode(quoted.unwrap_or(value)).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spellings_of_a_value_are_one() {
+        assert_eq!(decoded_cookie(b"\"a%62c\""), decoded_cookie(b"abc"));
+        assert_eq!(folded_credentials(b"BASIC   YTpi "), folded_credentials(b"basic YTpi"));
+        assert_ne!(folded_credentials(b"Basic YTpi"), folded_credentials(b"Basic ytpi"));
+        assert_eq!(only([1].into_iter()), Some(1));
+        assert_eq!([only([1, 1].into_iter()), only([].into_iter())], [None, None]);
     }
 }

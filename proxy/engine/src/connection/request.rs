@@ -2,6 +2,7 @@
 
 use std::future::{Future, poll_fn};
 use std::net::IpAddr;
+use std::ops::ControlFlow::Break;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use sluice_core::router::{Query, RouteMatch};
 use sluice_http::{Expect, FieldKind, Framing, Method, RequestHead, request_framing};
 
 use sluice_net::buffers::SMALL_BYTES;
+use sluice_net::stream::Stream;
 
 use super::account::Account;
 use super::affinity::Affinity;
@@ -23,6 +25,9 @@ use crate::progress::Progress;
 use crate::response::Local;
 use crate::snapshot::{RouteEntry, Snapshot, Target};
 use sluice_core::http_challenges::CHALLENGE_TYPE;
+
+/// How often it is checked whether a client is still there whose body is not read yet.
+const BROKEN_CHECK: Duration = Duration::from_millis(250);
 
 impl Connection {
     /// Runs the exchange whose head was just received.
@@ -67,7 +72,7 @@ impl Connection {
                     return next;
                 }
                 if let Some(guard) = &entry.guard
-                    && let Some(next) = Box::pin(self.authenticate(guard, &mut account, &mut transfer)).await
+                    && let Break(next) = Box::pin(self.authenticate(guard, &mut account, &mut transfer)).await
                 {
                     return next;
                 }
@@ -161,11 +166,10 @@ impl Connection {
     ) -> Option<T> {
         let half_close = Duration::from_millis(self.limits().half_close_timeout_ms);
         if !transfer.is_done() {
-            let stream = self.io.reader.stream();
             return tokio::select! {
                 biased;
                 outcome = awaited => Some(outcome),
-                () = poll_fn(|cx| stream.poll_broken(cx)) => None,
+                () = broken(self.io.reader.stream()) => None,
             };
         }
         tokio::select! {
@@ -310,10 +314,26 @@ fn hash(balance: &Balance, account: &Account, head: &RequestHead) -> Option<u64>
     }
 }
 
+/// Resolves when a client whose body is still to come has reset its connection. One that has only ended it may have
+/// sent all of the body before.
+async fn broken(stream: &Stream) {
+    while !stream.is_broken() {
+        let broken = poll_fn(|cx| stream.poll_broken(cx));
+        if tokio::time::timeout(BROKEN_CHECK, broken).await.is_ok() {
+            return;
+        }
+    }
+}
+
 /// The value of one cookie of a Cookie field (RFC 6265 4.2.1).
 pub(super) fn cookie<'a>(field: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
-    field.split(|byte| *byte == b';').find_map(|pair| {
-        let pair = pair.trim_ascii();
-        pair.strip_prefix(name)?.strip_prefix(b"=")
-    })
+    cookies(field, name).next()
+}
+
+/// The values of all cookies of this name in a Cookie field.
+pub(super) fn cookies<'a>(field: &'a [u8], name: &[u8]) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    let name = name.to_vec();
+    field
+        .split(|byte| *byte == b';')
+        .filter_map(move |pair| pair.trim_ascii().strip_prefix(&name[..])?.strip_prefix(b"="))
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -62,7 +62,7 @@ pub(super) async fn accept_loop(door: AcceptContext, entrance: Entrance) {
         match entrance.accept(&mut shortage).await {
             Ok((accepted, peer)) => {
                 state = listening.current();
-                door.admit(&state, accepted, &peer);
+                door.admit(&entrance, &state, accepted, &peer);
                 door.admit_waiting(&entrance).await;
             }
             Err(error) => shortage.refused(&error).await,
@@ -77,7 +77,7 @@ pub(super) async fn accept_loop(door: AcceptContext, entrance: Entrance) {
     loop {
         match ring::accept_waiting(&entrance.socket).await {
             Ok(Some((accepted, peer))) => {
-                door.admit(&state, accepted, &peer);
+                door.admit(&entrance, &state, accepted, &peer);
                 left -= 1;
                 if left == 0 {
                     return;
@@ -158,7 +158,7 @@ impl AcceptContext {
             let is_full = burst.len() == most;
             let state = entrance.listening.current();
             for (accepted, peer) in burst {
-                self.admit(&state, accepted, &peer);
+                self.admit(entrance, &state, accepted, &peer);
             }
             if !is_full || self.worker.is_draining() || state.is_closed() {
                 return;
@@ -167,11 +167,14 @@ impl AcceptContext {
         }
     }
 
-    fn admit(&self, state: &Arc<ListenerState>, socket: OwnedFd, peer: &SockAddr) {
+    fn admit(&self, entrance: &Entrance, state: &Arc<ListenerState>, socket: OwnedFd, peer: &SockAddr) {
         // A unix socket's peer has no address; it is on this host.
         let client = peer.as_socket().map_or(IpAddr::from([127, 0, 0, 1]), |address| address.ip());
         let state = Arc::clone(state);
         if self.is_banned(&state, client) {
+            if peer.as_socket().is_some() {
+                self.keep_out(entrance, client);
+            }
             return;
         }
         let Some(admission) = state.admit() else { return self.refuse(state, socket, client) };
@@ -212,6 +215,16 @@ impl AcceptContext {
             snapshot.bans.count_turned_away();
         }
         is_banned
+    }
+
+    /// From now on, the kernel turns this banned client away at this socket, if it can.
+    fn keep_out(&self, entrance: &Entrance, client: IpAddr) {
+        let listener = entrance.socket.as_fd();
+        self.worker.snapshot().keep_out(client, listener);
+        // A reload may have put the listener behind a proxy in between, whose address says nothing about the client.
+        if entrance.listening.current().config.proxy_protocol != ProxyProtocol::Off {
+            Listening::let_everybody_in(listener);
+        }
     }
 
     /// Serves a connection on this worker.

@@ -81,9 +81,11 @@ impl FakeHost {
             ("map type", "sockhash"),
             ("map type", "sk_storage"),
             ("map type", "array_mmapable"),
+            ("map type", "lru_hash"),
             ("program type", "sock_ops"),
             ("program type", "sk_msg"),
             ("program type", "sk_skb"),
+            ("program type", "socket_filter"),
             ("helper", "probe_read_kernel"),
         ];
         let features = names.map(|(kind, name)| Feature {

@@ -18,10 +18,12 @@ pub struct Feature {
 
 // Numbers of linux/bpf.h.
 const MAP_ARRAY: u32 = 2;
+const MAP_LRU_HASH: u32 = 9;
 const MAP_SOCKHASH: u32 = 18;
 const MAP_SK_STORAGE: u32 = 24;
 const NO_PREALLOC: u32 = 1;
 const MMAPABLE: u32 = 1 << 10;
+const SOCKET_FILTER: u32 = 1;
 const SOCK_OPS: u32 = 13;
 const SK_SKB: u32 = 14;
 const SK_MSG: u32 = 16;
@@ -49,14 +51,17 @@ pub(super) fn probe() -> Vec<Feature> {
     // Storage is in the sockets, so it has no size limit and no memory of its own.
     let storage = MapAttr::new(MAP_SK_STORAGE, NO_PREALLOC, 0);
     let array = MapAttr::new(MAP_ARRAY, MMAPABLE, 1);
+    let lru = MapAttr::new(MAP_LRU_HASH, 0, 1);
     let one = &RETURN_ONE;
     vec![
         feature("map type", "sockhash", create_map(&sockhash)),
         feature("map type", "sk_storage", create_described_map(storage)),
         feature("map type", "array_mmapable", create_map(&array)),
+        feature("map type", "lru_hash", create_map(&lru)),
         feature("program type", "sock_ops", load_program(SOCK_OPS, CGROUP_SOCK_OPS, one)),
         feature("program type", "sk_msg", load_program(SK_MSG, 0, one)),
         feature("program type", "sk_skb", load_program(SK_SKB, 0, one)),
+        feature("program type", "socket_filter", load_program(SOCKET_FILTER, 0, one)),
         feature("helper", "probe_read_kernel", load_program(SK_MSG, 0, &READ_KERNEL)),
     ]
 }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -58,6 +58,8 @@ pub fn bind_all(
     let mut by_worker: Vec<Vec<Bound>> = (0..workers).map(|_| Vec::new()).collect();
     for listener in listeners {
         let ReadySockets { sockets, are_own } = take(listener);
+        // Another process may have had the kernel turn clients away here; this one has bans of its own.
+        sockets.iter().for_each(|socket| Listening::let_everybody_in(socket.as_fd()));
         let is_own = are_own || sockets.is_empty();
         let listens = !sockets.is_empty();
         let (address, sockets) = match &sockets[..] {

@@ -2,23 +2,22 @@
 //! load. Workers accept from them (`thread/accept.rs` in the engine).
 
 mod bind;
-mod clients;
 
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use arc_swap::ArcSwap;
 use crossbeam_utils::CachePadded;
 use sluice_config as config;
+pub use sluice_core::client_places::ClientPlace;
+use sluice_core::client_places::Clients;
 use sluice_core::tls::Terminator;
-use sluice_kernel::socket;
+use sluice_kernel::{bans, socket};
 
 pub use bind::{BACKLOG, BindError, Inherited, ReadySockets, bind_all, listen_all};
-pub use clients::ClientPlace;
-use clients::Clients;
 
 /// A listener and duplicates of its sockets, to pass on.
 pub type HeldSockets = (Arc<Listening>, Vec<OwnedFd>);
@@ -112,6 +111,11 @@ impl Listening {
             tracing::info!(listener = name, %error, "connections that arrive during the close may be reset");
         }
         self.is_hidden.store(hidden.is_ok(), Ordering::Relaxed);
+    }
+
+    /// Lets banned clients connect to a socket again, so that sluice sees them.
+    pub fn let_everybody_in(socket: BorrowedFd<'_>) {
+        bans::unguard(socket);
     }
 
     /// Records whether descriptors or memory are short. Returns whether this changed, so that only one worker logs it.

@@ -211,6 +211,10 @@ impl End {
         self.0.reset_on_close.set(true);
     }
 
+    pub(crate) fn is_reset(&self) -> bool {
+        self.0.incoming.borrow().reset
+    }
+
     pub(crate) fn is_hung_up(&self) -> bool {
         let pipe = self.0.incoming.borrow();
         pipe.ended || pipe.reset

@@ -224,6 +224,20 @@ impl Stream {
         }
     }
 
+    /// Whether the connection has been reset. A channel reports it by [`Stream::poll_broken`].
+    pub fn is_broken(&self) -> bool {
+        match self {
+            Self::Socket(fd) => {
+                let mut fds = [PollFd::new(fd.as_fd(), PollFlags::empty())];
+                poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+            }
+            Self::Tls(session) => session.below().is_broken(),
+            Self::Channel(_) => false,
+            #[cfg(any(test, feature = "fake"))]
+            Self::Memory(end) => end.is_reset(),
+        }
+    }
+
     /// Whether the peer has shut down its writing side or closed, even if bytes are still unread.
     pub fn is_hung_up(&self) -> bool {
         match self {

@@ -225,3 +225,68 @@ fn the_number_of_waiting_requests_is_limited_and_a_client_may_leave() {
     wire.send("GET /third HTTP/1.1\r\nHost: a\r\n\r\n");
     poll("another question", || (silent.requests().len() > 1).then_some(()));
 }
+
+#[test]
+fn a_refused_client_that_is_slow_keeps_nobody_from_asking() {
+    let origin = Origin::saying("hello");
+    let refusing =
+        Origin::answering(|_| b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno".to_vec());
+    let Some(proxy) = asking(&origin, &refusing.endpoint, json!({"waiting_max": 1})) else { return };
+    // Its body never comes, so the exchange is not over yet.
+    let mut slow = proxy.connect();
+    slow.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\n");
+    assert_eq!(slow.head().status(), 401);
+    for _ in 0..3 {
+        assert_eq!(get(&proxy, "/", "").status(), 401);
+    }
+}
+
+#[test]
+fn no_route_lets_a_client_say_who_it_is() {
+    let origin = Origin::saying("hello");
+    let authority = Origin::answering(|_| ok("").into_iter().collect());
+    let setup = Setup::to_origin(&origin);
+    let file = setup.file("users", USERS);
+    let url = format!("http://{}/", authority.endpoint);
+    let setup = setup.with("trusted_proxies", json!(["127.0.0.1"])).with(
+        "routes",
+        json!([
+            {"path": "/up", "cluster": "default"},
+            {"path": "/job", "cluster": "default", "request_headers": {"set": {"X-User": "cron"}}},
+            {"path": "/asked", "cluster": "default", "auth": {"forward": {"url": url, "copy": ["Remote-User"]}}},
+            {"cluster": "default", "auth": {"basic": {"file": file}},
+             "request_headers": {"add": {"X-User": "{auth_user}"}}},
+        ]),
+    );
+    let Some(proxy) = setup.start() else { return };
+    let forged = "X-User: root\r\nx_user: root\r\nRemote-User: root\r\nREMOTE_USER: root\r\n\
+                  X-Original-URL: /public\r\nX-Original-Method: HEAD\r\nX-Forwarded-Uri: /public\r\n\
+                  X-Forwarded-User: root\r\n";
+    let seen = |target: &str, fields: &str| {
+        assert_eq!(get(&proxy, target, &format!("{fields}{forged}")).status(), 200, "{target}");
+        let request = origin.last();
+        let both = ["x-user", "remote-user"].map(|name| request.all(name).join(","));
+        assert_eq!((request.get("x_user"), request.get("remote_user")), (None, None), "{target}");
+        both
+    };
+    assert_eq!(seen("/up", ""), ["", ""]);
+    assert_eq!(seen("/job", ""), ["cron", ""]);
+    assert_eq!(seen("/", &basic("ann", "secret")), ["ann", ""]);
+    assert_eq!(seen("/asked", ""), ["", ""]);
+    // Nor does it say so to the one who decides, also behind a trusted proxy, which may have passed it on.
+    let question = authority.last();
+    for name in ["remote-user", "remote_user", "x-original-url", "x-original-method", "x-forwarded-user"] {
+        assert_eq!(question.get(name), None, "{name}");
+    }
+    assert_eq!(question.all("x-forwarded-uri"), ["/asked"]);
+}
+
+#[test]
+fn an_interim_status_is_no_refusal() {
+    let origin = Origin::saying("hello");
+    let switching = Origin::answering(|_| {
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n".to_vec()
+    });
+    let Some(proxy) = asking(&origin, &switching.endpoint, json!({})) else { return };
+    assert_eq!(get(&proxy, "/", "").status(), 502);
+}

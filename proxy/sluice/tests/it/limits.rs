@@ -139,7 +139,7 @@ fn a_banned_client_is_refused_on_every_route() {
     assert_eq!(get("192.0.2.1", "/").status(), 403);
     assert_eq!(get("127.0.0.1", "/login").status(), 429, "the counts are kept as well");
     assert_eq!(proxy.command("bans", &["remove", "192.0.2.1"]).0, Some(0));
-    assert_eq!(get("192.0.2.1", "/").status(), 200);
+    assert_eq!(get("192.0.2.1", "/login").status(), 200, "its count has ended too");
 }
 
 #[test]
@@ -203,4 +203,51 @@ fn clients_behind_the_proxy_protocol_are_counted_apart() {
     assert_eq!(proxy.command("bans", &["add", "192.0.2.1"]).0, Some(0));
     assert_eq!(one.ask(get).status(), 403);
     assert_eq!(connect("192.0.2.2").ask(get).status(), 200);
+}
+
+#[test]
+fn spellings_of_a_cookie_are_one_client_and_several_cookies_none() {
+    let limit = json!({"rate": "1/1h", "burst": 2, "key": {"cookie": "sid"}});
+    let Some((_origin, proxy)) = limited(&limit) else { return };
+    let mut count = 0;
+    let mut ask = |fields: &str| {
+        count += 1;
+        // Another address each time: only the value counts.
+        ask(&proxy, &format!("192.0.2.{count}"), fields).status()
+    };
+    let same = ["Cookie: sid=abc\r\n", "Cookie: a=b; sid=\"a%62c\"\r\n", "Cookie: sid=%61bc; a=b\r\n"];
+    assert_eq!(same.map(&mut ask), [200, 200, 429]);
+    // With two values nobody knows which one the application reads: the address counts.
+    let doubled = ["Cookie: sid=r1; sid=abc\r\n", "Cookie: sid=r2\r\nCookie: sid=abc\r\n"];
+    for fields in doubled {
+        assert_eq!(statuses(&proxy, "192.0.2.200", fields, 1), [200]);
+    }
+    assert_eq!(statuses(&proxy, "192.0.2.200", "", 1), [429]);
+}
+
+#[test]
+fn a_limit_that_bans_counts_what_another_refuses() {
+    let origin = Origin::saying("hello");
+    let limits =
+        json!({"few": {"rate": "1/1h", "burst": 1}, "wild": {"rate": "1/1h", "burst": 3, "then": "ban"}});
+    let setup = Setup::to_origin(&origin)
+        .with("trusted_proxies", json!(["127.0.0.1"]))
+        .with("rate_limits", limits)
+        .with("routes", json!([{"cluster": "default", "rate_limits": ["few", "wild"]}]));
+    let Some(proxy) = setup.start() else { return };
+    assert_eq!(statuses(&proxy, "192.0.2.1", "", 5), [200, 429, 429, 429, 403]);
+}
+
+#[test]
+fn a_client_that_resets_leaves_the_line_also_with_a_body() {
+    let limit = json!({"rate": "1/4m", "burst": 2, "then": "delay"});
+    let Some((_origin, proxy)) = limited(&limit) else { return };
+    assert_eq!(ask(&proxy, "192.0.2.1", "").status(), 200);
+    let mut wire = proxy.connect();
+    wire.send("POST /gone HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 192.0.2.1\r\nContent-Length: 9\r\n\r\n");
+    poll("a request that waits", || {
+        (proxy.metric("sluice_rate_limited_total{limit=\"login\",outcome=\"delayed\"}") > 0.0).then_some(())
+    });
+    wire.reset();
+    assert_eq!(proxy.outcome("/gone"), (499, "client_gone".to_owned()));
 }

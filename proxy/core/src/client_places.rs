@@ -1,24 +1,24 @@
-//! How many connections each client has open.
+//! How many places of something each client has: connections of a listener, passwords that wait.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use sluice_core::client::share;
+use crate::client::share;
 
-/// The open connections of each client of a listener. At most as many entries as connections.
+/// The places of each client. At most as many entries as places.
 #[derive(Default)]
-pub(super) struct Clients(Mutex<HashMap<IpAddr, usize>>);
+pub struct Clients(Mutex<HashMap<IpAddr, usize>>);
 
-/// One of the connections that a client may have open; dropping it frees the place.
+/// One of the places that a client may have; dropping it frees the place.
 pub struct ClientPlace {
     clients: Arc<Clients>,
     client: IpAddr,
 }
 
 impl Clients {
-    /// A place for one more connection of a client; `None` if it has `most`.
-    pub(super) fn enter(clients: &Arc<Self>, client: IpAddr, most: usize) -> Option<ClientPlace> {
+    /// One more place for a client; `None` if it has `most`.
+    pub fn enter(clients: &Arc<Self>, client: IpAddr, most: usize) -> Option<ClientPlace> {
         let client = share(client);
         let mut open = clients.0.lock().unwrap_or_else(PoisonError::into_inner);
         let count = open.entry(client).or_default();

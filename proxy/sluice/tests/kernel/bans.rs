@@ -1,0 +1,120 @@
+//! Banned clients are turned away by the kernel, and nobody else is.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+
+use serde_json::{Value, json};
+use socket2::{Domain, Socket, Type};
+
+use crate::proxy_support::{Origin, Proxy, Setup, poll, upgrade};
+
+const BANNED: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 5);
+const OTHER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 6);
+/// A listener has a socket for each worker, and the port of a client chooses among them.
+const ATTEMPTS: usize = 40;
+
+/// A connection from an address, if the kernel has established it at once, as it does on loopback.
+fn connect(proxy: &Proxy, from: Ipv4Addr) -> Option<TcpStream> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((from, 0)).into()).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    // In progress; whether it is established shows afterwards.
+    let _ = socket.connect(&proxy.address().into());
+    socket.set_nonblocking(false).unwrap();
+    socket.peer_addr().ok().map(|_| socket.into())
+}
+
+/// How many of some attempts were established.
+fn established(proxy: &Proxy, from: Ipv4Addr) -> usize {
+    (0..ATTEMPTS).filter_map(|_| connect(proxy, from)).count()
+}
+
+fn is_served(proxy: &Proxy, from: Ipv4Addr) -> bool {
+    let mut response = String::new();
+    let asked = connect(proxy, from).is_some_and(|mut stream| {
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").is_ok()
+            && stream.read_to_string(&mut response).is_ok()
+    });
+    asked && response.starts_with("HTTP/1.1 200")
+}
+
+fn ban(proxy: &Proxy) {
+    let (code, said) = proxy.command("bans", &["add", &BANNED.to_string(), "--for", "1h"]);
+    assert_eq!(code, Some(0), "{said}");
+}
+
+fn is_shut_out(proxy: &Proxy) {
+    poll("all sockets of the listener turn the client away", || {
+        (established(proxy, BANNED) == 0).then_some(())
+    });
+}
+
+fn setup(origin: &Origin) -> Setup {
+    Setup::to_origin(origin).with("kernel.bans", "required").with("workers", 2)
+}
+
+/// The configuration with one key changed.
+fn with(proxy: &Proxy, pointer: &str, key: &str, value: Value) -> Value {
+    let mut config: Value = serde_json::from_str(&proxy.config.to_string()).unwrap();
+    config.pointer_mut(pointer).unwrap()[key] = value;
+    config
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn banned_client_never_reaches_a_worker() {
+    let origin = Origin::saying("hello");
+    let proxy = setup(&origin).start().unwrap();
+    assert!(is_served(&proxy, BANNED));
+    ban(&proxy);
+    is_shut_out(&proxy);
+    let (seen, dropped) = ("sluice_bans_turned_away_total", "sluice_bans_dropped_total");
+    let (seen_before, dropped_before) = (proxy.metric(seen), proxy.metric(dropped));
+    assert_eq!(established(&proxy, BANNED), 0);
+    assert!(proxy.metric(dropped) >= dropped_before + ATTEMPTS as f64);
+    assert_eq!(proxy.metric(seen).to_bits(), seen_before.to_bits());
+    assert!((0..ATTEMPTS).all(|_| is_served(&proxy, OTHER)), "others are served");
+    assert_eq!(proxy.command("bans", &["remove", &BANNED.to_string()]).0, Some(0));
+    assert!((0..ATTEMPTS).all(|_| is_served(&proxy, BANNED)), "and so is the client without its ban");
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn ban_ends_in_the_kernel_by_itself() {
+    let origin = Origin::saying("hello");
+    let proxy = setup(&origin).start().unwrap();
+    let (code, said) = proxy.command("bans", &["add", &BANNED.to_string(), "--for", "2s"]);
+    assert_eq!(code, Some(0), "{said}");
+    poll("the client is served again", || is_served(&proxy, BANNED).then_some(()));
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn reload_lets_a_new_proxy_in() {
+    let origin = Origin::saying("hello");
+    let proxy = setup(&origin).start().unwrap();
+    ban(&proxy);
+    is_shut_out(&proxy);
+    // It may be that of a proxy now, with others behind it.
+    let trusting = with(&proxy, "", "trusted_proxies", json!([format!("{BANNED}/32")]));
+    assert_eq!(proxy.reload(&trusting).0, Some(0));
+    assert_eq!(established(&proxy, BANNED), ATTEMPTS);
+    assert_eq!(proxy.reload(&proxy.config).0, Some(0));
+    is_shut_out(&proxy);
+    let behind = with(&proxy, "/listeners/0", "proxy_protocol", "v1".into());
+    assert_eq!(proxy.reload(&behind).0, Some(0));
+    assert_eq!(established(&proxy, BANNED), ATTEMPTS);
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn another_process_has_the_bans_and_none_of_the_rest() {
+    let origin = Origin::saying("hello");
+    let proxy = setup(&origin).start().unwrap();
+    ban(&proxy);
+    is_shut_out(&proxy);
+    let _next = upgrade(&proxy);
+    is_shut_out(&proxy);
+    assert_eq!(proxy.command("bans", &["remove", &BANNED.to_string()]).0, Some(0));
+    assert!((0..ATTEMPTS).all(|_| is_served(&proxy, BANNED)));
+}
