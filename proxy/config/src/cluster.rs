@@ -55,6 +55,8 @@ pub struct Cluster {
     pub interim_responses_max: u32,
     /// How often names are resolved again, in milliseconds.
     pub resolve_interval_ms: u64,
+    /// How long the share of an endpoint grows that is new, or well again, in milliseconds; 0 is no time.
+    pub slow_start_ms: u64,
     /// Response field that carries the name of the chosen endpoint.
     pub endpoint_header: Option<String>,
     /// When a request is retried.

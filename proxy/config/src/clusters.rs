@@ -102,6 +102,8 @@ keys! { Cluster {
     interim_responses_max: 10, number(0..=1000);
     // Follows a container that moved within seconds, at little cost for the name server.
     resolve_interval_ms: 10_000, number(100..=DAY_MS);
+    // Off: the applications of most clusters start with all of them, and a limit of requests spares one that is slow.
+    slow_start_ms: 0, number(0..=HOUR_MS);
     // The same as a listener's default number of connections; a database wants far fewer.
     tunnels_max: 20_000, number(0..=10_000_000);
     protocol: UpstreamProtocol::Http1, word();

@@ -243,6 +243,7 @@ prop_compose! {
                 ..HealthCheck::default()
             }),
             fail_open,
+            slow_start_ms: 31_000,
             state_file: state_file.map(Into::into),
             pool: Pool { idle_max_per_endpoint: idle, ..Pool::default() },
             ejection: Ejection { consecutive_failures: eject, ..Ejection::default() },

@@ -13,7 +13,9 @@ use super::idle::IdleSockets;
 use super::joinable::Joinable;
 use super::limit::{Limit, ServiceSample};
 use super::seed::{EndpointAddress, Seed};
+use super::warmth::Warmth;
 use crate::balancer::{Load, first_turn};
+use crate::clock::now_ms;
 use crate::cluster::hash_key;
 
 /// Fields that every request writes, on separate cache lines: otherwise readers of neighbouring fields (health, on
@@ -53,6 +55,7 @@ pub struct Endpoint {
 /// Its limits, and what is in use.
 pub(super) struct Capacity {
     weight: AtomicU32,
+    warmth: Warmth,
     limit: Limit,
     /// Shared idle connections, if the endpoint has a limit; otherwise each worker keeps its own.
     idle: Option<IdleSockets>,
@@ -60,15 +63,18 @@ pub(super) struct Capacity {
 }
 
 impl Capacity {
-    fn new(weight: u32, max_in_flight: MaxInFlight, bounds: AutoLimit) -> Self {
+    fn new(weight: u32, terms: &Terms, bounds: AutoLimit) -> Self {
+        let (max_in_flight, warmth) = (terms.max_in_flight, Warmth::new(terms.slow_start_ms, now_ms()));
+        let first_turn = first_turn(warmth.of_weight(weight, now_ms));
         Self {
             weight: AtomicU32::new(weight),
+            warmth,
             limit: Limit::new(max_in_flight, bounds),
             idle: (max_in_flight != MaxInFlight::Off).then(IdleSockets::default),
             traffic: Traffic {
                 under_way: AtomicU64::new(0),
                 requests: AtomicU64::new(0),
-                turn: AtomicU64::new(first_turn(weight)),
+                turn: AtomicU64::new(first_turn),
                 saturated_us: AtomicU64::new(0),
             },
         }
@@ -82,6 +88,7 @@ struct Terms {
     /// Used only if the limit is automatic.
     auto_limit: Option<AutoLimit>,
     bypass: EndpointBypass,
+    slow_start_ms: u64,
     is_backup: bool,
     /// The TLS settings of connections to it. Connections with other settings are not interchangeable.
     tls: Option<UpstreamTls>,
@@ -94,6 +101,7 @@ impl Terms {
             max_in_flight,
             auto_limit: (max_in_flight == MaxInFlight::Auto).then_some(config.auto_limit),
             bypass: seed.bypass.unwrap_or(config.bypass),
+            slow_start_ms: config.slow_start_ms,
             is_backup: seed.is_backup,
             tls: config.tls.clone(),
         }
@@ -124,7 +132,7 @@ impl Endpoint {
             // An application that hands encryption to the kernel (kTLS) changes how its socket divides messages, in the
             // middle of the connection.
             joinable: Joinable::new(if terms.tls.is_some() { EndpointBypass::Off } else { terms.bypass }),
-            capacity: Capacity::new(weight, terms.max_in_flight, config.auto_limit),
+            capacity: Capacity::new(weight, &terms, config.auto_limit),
             terms,
             checked: CheckedHealth::default(),
             failures: Failures::default(),
@@ -224,12 +232,20 @@ impl Endpoint {
     /// Records that a request failed through the endpoint's fault (connect error, timeout, malformed response). Returns
     /// true if this failure ejected it; if several workers fail at once, only one of them gets true.
     pub fn record_failure(&self, ejection: &Ejection, now_ms: u64) -> bool {
-        self.failures.add(ejection, now_ms)
+        let is_ejected = self.failures.add(ejection, now_ms);
+        if is_ejected {
+            self.capacity.warmth.begin(now_ms.saturating_add(ejection.time_ms));
+        }
+        is_ejected
     }
 
     /// Sets the result of active checks, and since when it holds (seconds of Unix time). Returns true if it changed.
     pub fn set_active_health(&self, healthy: bool, since_unix_s: u64) -> bool {
-        self.checked.set(healthy, since_unix_s)
+        let has_changed = self.checked.set(healthy, since_unix_s);
+        if has_changed && healthy {
+            self.capacity.warmth.begin(now_ms());
+        }
+        has_changed
     }
 
     /// The result of active checks, regardless of ejection.
@@ -269,7 +285,7 @@ impl Endpoint {
 
 impl Load for Arc<Endpoint> {
     fn weight(&self) -> u32 {
-        Endpoint::weight(self)
+        self.capacity.warmth.of_weight(Endpoint::weight(self), now_ms)
     }
 
     fn in_flight(&self) -> u32 {

@@ -28,6 +28,7 @@ mod joinable;
 mod limit;
 mod seed;
 mod snapshot;
+mod warmth;
 #[cfg(test)]
 mod tests;
 

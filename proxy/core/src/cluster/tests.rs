@@ -105,6 +105,34 @@ fn a_backup_serves_only_while_no_other_endpoint_is_healthy() {
 }
 
 #[test]
+fn an_endpoint_that_comes_back_gets_little_at_first() {
+    const HOUR_MS: u64 = 3_600_000;
+    for balance in [Balance::RoundRobin, Balance::RandomTwo] {
+        let config = sluice_config::Cluster { slow_start_ms: 1, ..config(balance.clone(), false) };
+        let cluster = Cluster::new("c", config, vec![seed(1), seed(2)]);
+        let endpoints = cluster.endpoints();
+        let ejection = Ejection { consecutive_failures: 1, time_ms: HOUR_MS };
+        // By the clock its start begins in an hour, and by the time of the requests that is over.
+        assert!(endpoints[0].record_failure(&ejection, crate::clock::now_ms()));
+        while crate::balancer::Load::weight(&endpoints[1]) < 100 {
+            std::hint::spin_loop();
+        }
+        let (mut count, random) = (0, &mut fastrand::Rng::with_seed(7));
+        for _ in 0..1100 {
+            let pick =
+                &mut Pick { kind: Kind::Request, hash: None, exclude: &[], now_ms: 2 * HOUR_MS, random };
+            let picked = cluster.pick(pick).unwrap();
+            count += usize::from(picked.id == endpoints[0].id);
+        }
+        match balance {
+            Balance::RoundRobin => assert!((99..=101).contains(&count), "{count}"),
+            // The better of two: the first choice decides among idle ones.
+            _ => assert!((60..140).contains(&count), "{count}"),
+        }
+    }
+}
+
+#[test]
 fn consecutive_failures_eject_for_a_time() {
     let endpoint = Endpoint::new(seed(1), &config(Balance::LeastRequests, false));
     assert!(!endpoint.record_failure(&EJECTION, 5));
