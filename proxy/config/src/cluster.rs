@@ -3,16 +3,7 @@
 use std::path::PathBuf;
 
 use super::names::words;
-use super::{Address, Affinity, EndpointBypass, UpstreamTls};
-
-/// When a request is retried.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Retry {
-    /// Retries of an idempotent request whose reused connection closed before the first response byte.
-    pub attempts_max: u32,
-    /// Further endpoints tried when connecting fails.
-    pub connect_attempts_max: u32,
-}
+use super::{Address, Affinity, EndpointBypass, Retry, UpstreamTls};
 
 /// A named group of interchangeable endpoints, and how they are used.
 ///

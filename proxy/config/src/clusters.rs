@@ -23,7 +23,7 @@ const CLUSTERS_MAX: usize = 1000;
 /// Maximum number of endpoints of one cluster; each has its own pool in every worker.
 const ENDPOINTS_MAX: usize = 1000;
 /// Maximum number of status ranges of one health check.
-const STATUSES_MAX: usize = 100;
+pub(super) const STATUSES_MAX: usize = 100;
 
 /// Reads every cluster. Clusters with mistakes are kept, so that references to them are not reported too.
 pub(super) fn read(root: &mut Fields<'_>) -> BTreeMap<String, Cluster> {
@@ -399,11 +399,12 @@ fn statuses(item: &Item<'_>) -> Vec<(u16, u16)> {
     if items.is_empty() && item.value.is_sequence() {
         item.mistake("the list is empty; write at least one, such as 200 or \"200-399\"");
     }
-    items.iter().filter_map(status_range).collect()
+    items.iter().filter_map(|item| status_range(item, 100, "200-399")).collect()
 }
 
-fn status_range(item: &Item<'_>) -> Option<(u16, u16)> {
-    let parse = |text: &str| text.trim().parse::<u16>().ok().filter(|status| (100..=599).contains(status));
+/// A status from `first` to 599, or a range of them.
+pub(super) fn status_range(item: &Item<'_>, first: u16, example: &str) -> Option<(u16, u16)> {
+    let parse = |text: &str| text.trim().parse::<u16>().ok().filter(|status| (first..=599).contains(status));
     let range = match item.value {
         Value::Number(number) => parse(&number.to_string()).map(|status| (status, status)),
         Value::String(text) => match text.split_once('-') {
@@ -414,7 +415,7 @@ fn status_range(item: &Item<'_>) -> Option<(u16, u16)> {
     };
     let range = range.filter(|(low, high)| low <= high);
     if range.is_none() {
-        item.wrong_kind("a status from 100 to 599 or a range such as \"200-399\"");
+        item.wrong_kind(&format!("a status from {first} to 599 or a range such as \"{example}\""));
     }
     range
 }

@@ -7,7 +7,7 @@ use super::http2::Http2Limits;
 use super::reader::Fields;
 use super::{
     AssistMode, AutoLimit, Buffering, Buffers, Ejection, KernelAssists, Limits, Pool, Queue, QueueOrder,
-    Retry, Switch,
+    Switch,
 };
 
 pub(super) const KIB: u64 = 1 << 10;
@@ -72,13 +72,6 @@ keys! { Pool {
     idle_max_per_endpoint: 1024, number(0..=100_000);
     // Below the 5 s after which Node and uvicorn close, so that sluice closes first.
     idle_timeout_ms: 4000, number(1..=DAY_MS);
-}}
-
-keys! { Retry {
-    // One fresh connection resolves the race with a closing server; more would multiply load.
-    attempts_max: 1, number(0..=10);
-    // Two more endpoints cover the failure of one, without trying every endpoint of a dead cluster.
-    connect_attempts_max: 2, number(0..=100);
 }}
 
 keys! { Ejection {

@@ -35,6 +35,7 @@ mod path;
 mod problem;
 mod rate_limit;
 mod reader;
+mod retry;
 mod rewrite;
 mod root;
 mod route;
@@ -78,7 +79,7 @@ pub use auth::{Auth, BasicAuth, ForwardAuth};
 pub use buffering::{Buffering, Buffers};
 pub use cluster::{
     AutoLimit, Balance, CheckProtocol, Cluster, Ejection, Endpoint, HashKey, HealthCheck, MaxInFlight, Pool,
-    Queue, QueueOrder, Retry, UpstreamProtocol,
+    Queue, QueueOrder, UpstreamProtocol,
 };
 pub use condition::{Conditions, Exceptions, HeaderMatch, ParameterMatch, pattern, patterns};
 pub use control::{ControlSocket, ServicesState};
@@ -95,6 +96,7 @@ pub use overrides::Override;
 pub use passthrough::{Passthrough, StartTls};
 pub use problem::{ConfigError, Origin, Problem};
 pub use rate_limit::{Excess, Rate, RateLimit};
+pub use retry::{Retry, ServerErrors};
 pub use rewrite::{QueryRule, RewritePart, RewriteTemplate};
 pub use route::{Action, HeaderEdits, Route};
 pub use schema::{NumberRange, number_ranges, schema};

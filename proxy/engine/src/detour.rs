@@ -19,9 +19,15 @@ pub fn detours(route: &Route, config: &Config) -> Vec<(&'static str, &'static st
         (route.buffering.response_body_bytes_max > 0, "response_body_max", "counts their bytes"),
         (is_edited, "response_headers", "changes their heads"),
         (config.via, "via", "adds a field"),
+        (retries_by_status(route, config.clusters.get(name)), "retry.statuses", "may drop them"),
     ];
     let cluster = config.clusters.get(name).into_iter().flat_map(cluster_detours);
     changes.into_iter().chain(cluster).filter_map(|(is_so, key, why)| is_so.then_some((key, why))).collect()
+}
+
+fn retries_by_status(route: &Route, cluster: Option<&Cluster>) -> bool {
+    let retry = route.retry.or(cluster.map(|cluster| cluster.retry));
+    retry.is_some_and(|retry| !retry.statuses.is_empty())
 }
 
 /// sluice must accept every head that the program accepts, and send it unchanged.

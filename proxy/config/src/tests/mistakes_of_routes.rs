@@ -147,6 +147,10 @@ const ROUTES: &[(&str, &str)] = &[
         "5: routes[0].retry.attempts_max: 11 is out of range; write a whole number from 0 to 10",
     ),
     (
+        "{cluster: api, retry: {statuses: [404]}}",
+        "5: routes[0].retry.statuses[0]: 404 is a number; write a status from 500 to 599 or a range such as \"502-504\"",
+    ),
+    (
         "{redirect: {}}",
         "5: routes[0].redirect: location is missing; write where to, such as https://{host}{path}{query}",
     ),

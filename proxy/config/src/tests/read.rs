@@ -41,7 +41,7 @@ fn defaults_match_the_documentation() {
     assert_eq!((limits.body_bytes_max, limits.connections_max), (10_737_418_240, 20_000));
     let cluster = Cluster::default();
     assert_eq!((cluster.pool.idle_max_per_endpoint, cluster.pool.idle_timeout_ms), (1024, 4000));
-    assert_eq!(cluster.retry, Retry { attempts_max: 1, connect_attempts_max: 2 });
+    assert_eq!(cluster.retry, Retry::default());
     assert!(cluster.fail_open && cluster.health_check.is_none());
     assert_eq!((cluster.max_in_flight, cluster.tunnels_max), (MaxInFlight::Off, 20_000));
     let queue = Queue { max_length: 1000, timeout_ms: 10_000, lifo_after_ms: 500, ..cluster.queue };
@@ -179,7 +179,10 @@ fn a_routes_retry_falls_back_to_its_clusters() {
         "listeners: [{address: 'a:1'}]\nclusters: {a: {endpoints: ['a:1'], retry: {connect_attempts_max: 7}}}\n\
          routes: [{cluster: a, retry: {attempts_max: 0}}]\n",
     );
-    assert_eq!(config.routes[0].retry, Some(Retry { attempts_max: 0, connect_attempts_max: 7 }));
+    assert_eq!(
+        config.routes[0].retry,
+        Some(Retry { attempts_max: 0, connect_attempts_max: 7, ..Retry::default() })
+    );
 }
 
 #[test]

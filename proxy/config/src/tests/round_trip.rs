@@ -114,7 +114,7 @@ prop_compose! {
             host_rewrite: (strip && forwards).then(|| "a.example:8080".into()),
             response_timeout_ms: timeout.filter(|_| forwards),
             body_idle_timeout_ms: timeout.filter(|_| forwards),
-            retry: retry.filter(|_| forwards).map(|(attempts_max, connect_attempts_max)| Retry { attempts_max, connect_attempts_max }),
+            retry: retry.filter(|_| forwards).map(|(attempts_max, connect_attempts_max)| Retry { attempts_max, connect_attempts_max, statuses: ServerErrors::of(&[(500, 500), (502, 504)]), budget_percent: 33 }),
             ..Route::new("", action)
         }
     }

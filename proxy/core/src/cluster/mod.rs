@@ -19,6 +19,7 @@ use crate::tls::upstream::UpstreamSessions;
 mod adjust;
 mod admission;
 pub mod alive;
+mod budget;
 mod endpoint;
 mod health;
 #[cfg(any(test, feature = "fake"))]
@@ -39,6 +40,7 @@ use admission::ClusterQueue;
 pub use admission::Wants;
 pub use admission::{InFlight, Kind};
 use alive::Alive;
+use budget::RetryBudget;
 pub use endpoint::Endpoint;
 pub use health::{Health, LastCheck};
 pub use idle::{Attached, IdleSocket, IdleSockets, closed_with_endpoints};
@@ -75,6 +77,7 @@ struct Lasting {
     turn: CachePadded<AtomicU64>,
     queue: Arc<ClusterQueue>,
     adjusted: Adjustments,
+    retries: RetryBudget,
 }
 
 /// The input of one pick.
@@ -130,6 +133,7 @@ impl Cluster {
             endpoints: ArcSwap::from_pointee(Vec::new()),
             turn: CachePadded::default(),
             adjusted: Adjustments::default(),
+            retries: RetryBudget::default(),
         };
         let name = name.into();
         let cluster =
@@ -279,6 +283,20 @@ impl Cluster {
             (Balance::RoundRobin, _) => balancer::round_robin(endpoints, eligible, &self.lasting.turn),
             (Balance::RandomTwo, _) => balancer::random_two(endpoints, eligible, request.random),
         }
+    }
+
+    /// Counts a request that may be sent again because of a response, for at most `percent` of all.
+    pub fn earn_retry(&self, percent: u32) {
+        self.lasting.retries.earn(percent);
+    }
+
+    /// Takes a place to send a request again because of a response: false if no other endpoint is healthy, or if as
+    /// many as possible were sent again already.
+    pub fn take_retry(&self, exclude: &[u32], now_ms: u64) -> bool {
+        let is_other = |endpoint: &Arc<Endpoint>| {
+            !exclude.contains(&endpoint.id) && endpoint.health(now_ms).takes_requests()
+        };
+        self.lasting.endpoints.load().iter().any(is_other) && self.lasting.retries.take()
     }
 
     /// Replaces the list. An endpoint that stays keeps its id, health and counters. An endpoint whose limit or bypass

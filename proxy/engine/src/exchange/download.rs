@@ -78,6 +78,9 @@ pub(super) async fn run(
             _ => break,
         }
     }
+    if shared.is_turned_back(from.head.status()) {
+        return Err(Failed { turned_back: true, ..Reason::UpstreamClosed.into() });
+    }
     let waited_for = answer.request.expect() == Expect::Continue && !was_continued;
     from.is_early = !shared.uploaded.get() || waited_for;
     respond(shared, answer, from, writer, progress).await
@@ -100,7 +103,7 @@ async fn receive_head(
     if from.reader.stream().is_channel() {
         let received = poll_fn(|cx| from.reader.poll_head(cx, from.head, &limits)).await;
         let silent = progress.times.first_byte_at.is_none();
-        let read = received.map_err(|_| Failed { reason: Reason::UpstreamClosed, silent })?;
+        let read = received.map_err(|_| Failed { silent, ..Reason::UpstreamClosed.into() })?;
         progress.times.first_byte_at.get_or_insert_with(Instant::now);
         return read.map(|()| None).map_err(bad);
     }
@@ -118,7 +121,7 @@ async fn receive_head(
         };
         if !received && matches!(claimed, Claimed::Bytes) {
             let silent = progress.times.first_byte_at.is_none();
-            return Err(Failed { reason: Reason::UpstreamClosed, silent });
+            return Err(Failed { silent, ..Reason::UpstreamClosed.into() });
         }
         if let Some(joined) = from.joined {
             joined.answered();

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sluice_config::{Buffering, Buffers, Limits, Retry};
+use sluice_core::clock;
 use sluice_core::cluster::{Cluster, Kind};
 use sluice_core::error::{Reason, Side};
 use sluice_core::service::logged::LoggedField;
@@ -141,9 +142,18 @@ struct SharedState<'a> {
     head_received: Cell<bool>,
     /// The client's next request has already arrived.
     pipelined: Cell<bool>,
+    /// If an error of the application sends the request to another endpoint: those that it may not go to.
+    elsewhere: Option<&'a [u32]>,
 }
 
 impl SharedState<'_> {
+    /// Whether a response with this status is dropped, and the request goes to another endpoint.
+    fn is_turned_back(&self, status: u16) -> bool {
+        let Policy { retry, cluster, .. } = self.policy;
+        let is_wanted = retry.statuses.contains(status) && self.uploaded.get();
+        is_wanted && self.elsewhere.is_some_and(|exclude| cluster.take_retry(exclude, clock::now_ms()))
+    }
+
     /// Whether the whole request was read from the client's connection.
     fn is_received(&self) -> bool {
         self.received || self.uploaded.get()
@@ -162,11 +172,13 @@ struct Failed {
     reason: Reason,
     /// Nothing was received, so another connection may be tried if the request allows it.
     silent: bool,
+    /// The response was an error with which the request goes to another endpoint.
+    turned_back: bool,
 }
 
 impl From<Reason> for Failed {
     fn from(reason: Reason) -> Self {
-        Self { reason, silent: false }
+        Self { reason, silent: false, turned_back: false }
     }
 }
 
@@ -189,6 +201,12 @@ pub(crate) async fn forward(
         repeatable: downstream.head.method().is_idempotent(),
     });
     let mut stamped = StampWriter::new(stamp);
+    // An error does not say that the application has not acted.
+    let may_repeat =
+        replayable && !policy.retry.statuses.is_empty() && downstream.head.method().is_idempotent();
+    if may_repeat {
+        policy.cluster.earn_retry(policy.retry.budget_percent);
+    }
     loop {
         let acquired = {
             let acquiring = pin!(acquire::acquire(resources, &mut attempt, &mut downstream));
@@ -203,7 +221,12 @@ pub(crate) async fn forward(
         let armed = direct::arm(resources, policy, &mut downstream, &acquired.connection);
         start(&mut acquired.connection, &mut opening, policy, &downstream, progress);
         let connection = &mut acquired.connection;
-        let mut outcome = run(resources, policy, &mut downstream, connection, progress, armed.as_ref()).await;
+        let retries_left = policy.retry.attempts_max.saturating_sub(progress.retries);
+        let elsewhere = (may_repeat && retries_left > 0)
+            .then(|| attempt.tried.iter().copied().chain([connection.endpoint.id]).collect::<Vec<_>>());
+        let elsewhere = elsewhere.as_deref();
+        let mut outcome =
+            run(resources, policy, &mut downstream, connection, progress, (armed.as_ref(), elsewhere)).await;
         if let Some(armed) = armed {
             outcome =
                 direct::conclude(&armed, resources, outcome, connection, &mut downstream, progress).await;
@@ -217,7 +240,7 @@ pub(crate) async fn forward(
             Err(failed) => failed,
         };
         let connection = &mut acquired.connection;
-        if failed.silent && connection.reused {
+        if failed.turned_back || failed.silent && connection.reused {
             // The end of the connection may be known a moment before the result of the send.
             let _ = downstream.deadline.run(connection.writer.settle(downstream.deadline)).await;
         }
@@ -233,8 +256,13 @@ pub(crate) async fn forward(
             replayable,
             repeatable: downstream.head.method().is_idempotent() || untouched,
             settled,
-            retries_left: policy.retry.attempts_max.saturating_sub(progress.retries),
+            retries_left,
+            turned_back: failed.turned_back,
         });
+        let verdict = match verdict {
+            RetryVerdict::Final if settled && breaks(&failed, policy, elsewhere) => RetryVerdict::Elsewhere,
+            verdict => verdict,
+        };
         if verdict == RetryVerdict::Final {
             return Err(blame(policy.cluster, connection, &failed));
         }
@@ -242,6 +270,12 @@ pub(crate) async fn forward(
             Some(held) if begun => held.take_first(),
             _ => connection.writer.take_sent(),
         };
+        if verdict == RetryVerdict::Elsewhere {
+            if !failed.turned_back {
+                blame(policy.cluster, connection, &failed);
+            }
+            attempt.tried.push(connection.endpoint.id);
+        }
         attempt.fresh = true;
         match verdict {
             // Other endpoints of the cluster may be relays as well: a request waits for one trial only.
@@ -251,12 +285,20 @@ pub(crate) async fn forward(
     }
 }
 
+/// Whether the endpoint broke the connection before it responded, and the request goes to another one.
+fn breaks(failed: &Failed, policy: &Policy<'_>, elsewhere: Option<&[u32]>) -> bool {
+    let is_broken = failed.silent && failed.reason == Reason::UpstreamClosed;
+    is_broken
+        && policy.retry.statuses.contains(502)
+        && elsewhere.is_some_and(|exclude| policy.cluster.take_retry(exclude, clock::now_ms()))
+}
+
 /// Why the exchange failed. Counts it against the endpoint if it is the endpoint's fault.
 fn blame(cluster: &Cluster, connection: &UpstreamConnection, failed: &Failed) -> Reason {
     let reason = connection.refusal(cluster, failed.silent).unwrap_or(failed.reason);
     let reason = connection.unless_cancelled(reason);
     if reason.side() == Side::Upstream && reason != Reason::UpstreamCancelled {
-        connection.endpoint.record_failure(&cluster.config.ejection, sluice_core::clock::now_ms());
+        connection.endpoint.record_failure(&cluster.config.ejection, clock::now_ms());
     }
     reason
 }
@@ -291,7 +333,7 @@ async fn run(
     downstream: &mut Downstream<'_>,
     connection: &mut UpstreamConnection,
     progress: &mut Progress,
-    armed: Option<&Armed<'_>>,
+    (armed, elsewhere): (Option<&Armed<'_>>, Option<&[u32]>),
 ) -> Result<download::ReceivedResponse, Failed> {
     let shared = SharedState {
         deadline: downstream.deadline,
@@ -302,6 +344,7 @@ async fn run(
         uploaded: Cell::new(!downstream.has_rest()),
         head_received: Cell::new(false),
         pipelined: Cell::new(false),
+        elsewhere,
     };
     let UpstreamConnection { endpoint, reader, writer, head, scanner, reusable, joined, .. } = connection;
     let outcome = {

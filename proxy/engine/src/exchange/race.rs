@@ -64,7 +64,7 @@ pub(super) async fn interrupted(
 ) -> Failed {
     tokio::select! {
         biased;
-        () = unread(resources, joined) => Failed { reason: Reason::ResponseTimeout, silent: true },
+        () = unread(resources, joined) => Failed { silent: true, ..Reason::ResponseTimeout.into() },
         reason = cut(policy, armed) => reason.into(),
     }
 }

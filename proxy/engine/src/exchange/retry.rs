@@ -19,6 +19,8 @@ pub(super) struct Facts {
     pub(super) settled: bool,
     /// Retries that the route still allows.
     pub(super) retries_left: u32,
+    /// The response is an error with which the request goes to another endpoint; it may be repeated, and one is left.
+    pub(super) turned_back: bool,
 }
 
 /// The decision.
@@ -30,6 +32,8 @@ pub(super) enum RetryVerdict {
     Again,
     /// Send it again by TCP. A trial does not count as a retry.
     AgainUnjoined,
+    /// Send it to another endpoint, and count a retry.
+    Elsewhere,
 }
 
 /// Makes the decision. A request that an endpoint may have acted on is never sent twice, unless acting twice is
@@ -37,6 +41,7 @@ pub(super) enum RetryVerdict {
 pub(super) fn may_retry(facts: Facts) -> RetryVerdict {
     let harmless = facts.silent && facts.replayable && facts.repeatable && facts.settled;
     match harmless {
+        _ if facts.turned_back && facts.replayable && facts.settled => RetryVerdict::Elsewhere,
         true if facts.unread => RetryVerdict::AgainUnjoined,
         true if facts.retries_left > 0 && (facts.reused || facts.refused) => RetryVerdict::Again,
         _ => RetryVerdict::Final,
@@ -57,11 +62,12 @@ mod tests {
         repeatable: true,
         settled: true,
         retries_left: 1,
+        turned_back: false,
     };
 
     #[test]
     fn retry_decisions_follow_the_table() {
-        use RetryVerdict::{Again, AgainUnjoined, Final};
+        use RetryVerdict::{Again, AgainUnjoined, Elsewhere, Final};
         let cases = [
             (DEAD, Again),
             (Facts { silent: false, ..DEAD }, Final),
@@ -76,6 +82,8 @@ mod tests {
             (Facts { unread: true, ..DEAD }, AgainUnjoined),
             (Facts { unread: true, reused: false, retries_left: 0, ..DEAD }, AgainUnjoined),
             (Facts { unread: true, repeatable: false, ..DEAD }, Final),
+            (Facts { turned_back: true, silent: false, reused: false, ..DEAD }, Elsewhere),
+            (Facts { turned_back: true, silent: false, settled: false, ..DEAD }, Final),
         ];
         for (facts, expected) in cases {
             assert_eq!(may_retry(facts), expected, "{facts:?}");

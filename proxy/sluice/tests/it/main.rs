@@ -21,6 +21,7 @@ mod clusters;
 mod failures;
 mod overload;
 mod outage;
+mod retries;
 mod tunnels;
 mod passthrough;
 mod psql;
