@@ -290,12 +290,11 @@ impl Cluster {
         self.lasting.retries.earn(percent);
     }
 
-    /// Takes a place to send a request again because of a response: false if no other endpoint is healthy, or if as
+    /// Takes a place to send a request again because of a response: false if no other endpoint is healthy and enabled, or if as
     /// many as possible were sent again already.
     pub fn take_retry(&self, exclude: &[u32], now_ms: u64) -> bool {
-        let is_other = |endpoint: &Arc<Endpoint>| {
-            !exclude.contains(&endpoint.id) && endpoint.health(now_ms).takes_requests()
-        };
+        let is_other =
+            |endpoint: &Arc<Endpoint>| endpoint.is_usable(now_ms) && !exclude.contains(&endpoint.id);
         self.lasting.endpoints.load().iter().any(is_other) && self.lasting.retries.take()
     }
 
