@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
@@ -34,6 +34,7 @@ pub struct Bans {
     turned_away: AtomicU64,
     not_listed: AtomicU64,
     barrier: OnceLock<Arc<dyn Barrier>>,
+    is_paused: AtomicBool,
 }
 
 struct Ban {
@@ -134,12 +135,22 @@ impl Bans {
         let Some(barrier) = self.barrier.get() else { return };
         let client = share(client);
         let bans = self.read();
+        if self.is_paused.load(Ordering::Relaxed) {
+            return;
+        }
         let left =
             bans.get(&client).and_then(|ban| ban.until_ms.checked_sub(now_ms)).filter(|left| *left > 0);
         if let Some(left) = left {
             barrier.keep_out(client, Duration::from_millis(left));
             barrier.stand_at(listener);
         }
+    }
+
+    /// Has the barrier stand at no further socket, or again: it would stand in the way of a process that takes the
+    /// sockets over, which has one of its own. When this returns, it does not.
+    pub fn pause_barrier(&self, is_paused: bool) {
+        let _alone = self.write();
+        self.is_paused.store(is_paused, Ordering::Relaxed);
     }
 
     /// Has the barrier let in the banned clients for which `is_spared` holds; they remain banned.
@@ -292,6 +303,10 @@ mod tests {
         assert_eq!([kept("2001:db8::"), kept("192.0.2.1")], [Some(50_000), Some(1)]);
         assert_eq!([kept("192.0.2.2"), kept("192.0.2.3")], [None, None], "the ban is over, or never was");
         assert_eq!(door.places.load(Ordering::Relaxed), 2);
+        bans.pause_barrier(true);
+        bans.keep_out(ip("192.0.2.1"), listener, 0);
+        assert_eq!((door.places.load(Ordering::Relaxed), kept("192.0.2.1")), (2, Some(1)), "it is paused");
+        bans.pause_barrier(false);
         bans.spare(|client| client.is_ipv6());
         assert_eq!([kept("2001:db8::"), kept("192.0.2.1")], [None, Some(1)]);
         assert!(bans.remove(ip("192.0.2.1"), 0) && kept("192.0.2.1").is_none());

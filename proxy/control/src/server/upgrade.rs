@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sd_notify::NotifyState;
@@ -87,6 +88,20 @@ impl Upgrader {
         if std::process::id() == 1 {
             return Err("cannot upgrade PID 1: the container stops when this process exits; replace the container instead".to_owned().into());
         }
+        let bans = Arc::clone(&self.site.live.load().bans);
+        bans.pause_barrier(true);
+        let successor = self.start_successor(binary, patience).await;
+        if successor.is_err() {
+            bans.pause_barrier(false);
+        }
+        successor
+    }
+
+    async fn start_successor(
+        &self,
+        binary: Option<PathBuf>,
+        patience: Duration,
+    ) -> Result<u32, UpgradeError> {
         let few = |error: io::Error| format!("cannot pass sockets: {error}");
         let mut estate = self.site.estate().map_err(few)?;
         for (passed, socket) in &self.others {

@@ -2,6 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use serde_json::{Value, json};
 use socket2::{Domain, Socket, Type};
@@ -113,7 +115,18 @@ fn another_process_has_the_bans_and_none_of_the_rest() {
     let proxy = setup(&origin).start().unwrap();
     ban(&proxy);
     is_shut_out(&proxy);
-    let _next = upgrade(&proxy);
+    // Meanwhile the client does not stop: what it meets in the old process must not stay at the sockets.
+    let is_over = AtomicBool::new(false);
+    let _next = thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                established(&proxy, BANNED);
+            }
+        });
+        let next = upgrade(&proxy);
+        is_over.store(true, Ordering::Relaxed);
+        next
+    });
     is_shut_out(&proxy);
     assert_eq!(proxy.command("bans", &["remove", &BANNED.to_string()]).0, Some(0));
     assert!((0..ATTEMPTS).all(|_| is_served(&proxy, BANNED)));
