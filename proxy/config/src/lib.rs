@@ -177,6 +177,11 @@ pub struct Config {
 }
 
 impl Config {
+    /// Whether a rate limit bans clients.
+    pub fn bans_clients(&self) -> bool {
+        self.rate_limits.values().any(|limit| limit.then == Excess::Ban && !limit.dry_run)
+    }
+
     /// Number of workers to start.
     pub fn worker_count(&self) -> usize {
         match self.workers {

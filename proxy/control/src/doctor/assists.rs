@@ -4,7 +4,7 @@ use sluice_engine::AssistError;
 use std::fmt::Write;
 
 use serde_json::{Value, json};
-use sluice_config::{AssistMode, Config, Excess, Switch, Word};
+use sluice_config::{AssistMode, Config, Switch, Word};
 use sluice_kernel::probe::{Host, Sources};
 
 use super::{Area, Status, areas, find};
@@ -109,7 +109,7 @@ impl Assists {
             || modes.direct_return == AssistMode::Required
             || modes.splice != AssistMode::Off
             || modes.bans == AssistMode::Required
-            || (modes.bans == AssistMode::Auto && bans_clients(config))
+            || (modes.bans == AssistMode::Auto && config.bans_clients())
         {
             return Self::judge(config, &areas(config, &Host::probe(&Sources::host()), &Ok(())));
         }
@@ -125,7 +125,7 @@ impl Assists {
     /// Direct return needs connections joined by bypass, and clients that are not joined; bans need somebody to ban.
     fn with_dependence(mut self, config: &Config) -> Self {
         let modes = config.kernel;
-        if modes.bans == AssistMode::Auto && !bans_clients(config) {
+        if modes.bans == AssistMode::Auto && !config.bans_clients() {
             self.bans.reasons = vec![Reason {
                 code: "no_limit".to_owned(),
                 means: "no rate limit bans".to_owned(),
@@ -252,11 +252,6 @@ impl Verdict {
             "reasons": reasons.collect::<Vec<_>>(),
         })
     }
-}
-
-/// Whether a client may be banned without being asked for by the operator.
-fn bans_clients(config: &Config) -> bool {
-    config.rate_limits.values().any(|limit| limit.then == Excess::Ban && !limit.dry_run)
 }
 
 fn no_bypass() -> Reason {

@@ -1,6 +1,6 @@
 //! Keys that cannot change while the process runs.
 
-use sluice_config::{self as config, Config};
+use sluice_config::{self as config, AssistMode, Config};
 
 /// Sets the fixed keys of a new configuration to their current values; returns a sentence for each that differs.
 pub(super) fn keep(old: &Config, new: &mut Config) -> Vec<String> {
@@ -28,6 +28,12 @@ pub(super) fn keep(old: &Config, new: &mut Config) -> Vec<String> {
     let buffers = old.limits.body_buffers_bytes_max;
     fix("limits.body_buffers_max", buffers != new.limits.body_buffers_bytes_max);
     new.limits.body_buffers_bytes_max = buffers;
+    // The program is loaded at the start, if a limit bans then.
+    if old.kernel.bans == AssistMode::Auto && !old.bans_clients() && new.bans_clients() {
+        changes.push(
+            "kernel.bans: workers turn banned clients away; the kernel does after a restart".to_owned(),
+        );
+    }
     new.workers = old.workers;
     new.runtime = old.runtime;
     new.worker_scheduling = old.worker_scheduling;

@@ -290,11 +290,11 @@ impl Cluster {
         self.lasting.retries.earn(percent);
     }
 
-    /// Takes a place to send a request again because of a response: false if no other endpoint is healthy and enabled, or if as
-    /// many as possible were sent again already.
-    pub fn take_retry(&self, exclude: &[u32], now_ms: u64) -> bool {
-        let is_other =
-            |endpoint: &Arc<Endpoint>| endpoint.is_usable(now_ms) && !exclude.contains(&endpoint.id);
+    /// Takes a place to send a request again because of a response: false if no endpoint but these is healthy and
+    /// enabled, or if as many as possible were sent again already.
+    pub fn take_retry(&self, last: u32, before: &[u32], now_ms: u64) -> bool {
+        let was_tried = |id: u32| id == last || before.contains(&id);
+        let is_other = |endpoint: &Arc<Endpoint>| endpoint.is_usable(now_ms) && !was_tried(endpoint.id);
         self.lasting.endpoints.load().iter().any(is_other) && self.lasting.retries.take()
     }
 

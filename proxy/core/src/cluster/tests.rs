@@ -108,14 +108,14 @@ fn a_backup_serves_only_while_no_other_endpoint_is_healthy() {
 fn a_retry_needs_another_endpoint() {
     let cluster = cluster(Balance::LeastRequests, true, 2);
     let ids: Vec<u32> = cluster.endpoints().iter().map(|endpoint| endpoint.id).collect();
-    assert!(cluster.take_retry(&ids[..1], 0) && !cluster.take_retry(&ids, 0));
+    assert!(cluster.take_retry(ids[0], &[], 0) && !cluster.take_retry(ids[1], &ids[..1], 0));
     cluster.endpoints()[1].set_disabled(true);
-    assert!(!cluster.take_retry(&ids[..1], 0));
+    assert!(!cluster.take_retry(ids[0], &[], 0));
     cluster.endpoints()[1].set_disabled(false);
     cluster.endpoints()[1].set_active_health(false, 0);
-    assert!(!cluster.take_retry(&ids[..1], 0));
+    assert!(!cluster.take_retry(ids[0], &[], 0));
     cluster.endpoints()[1].set_active_health(true, 0);
-    assert_eq!((0..20).filter(|_| cluster.take_retry(&ids[..1], 0)).count(), 9, "the rest of ten");
+    assert_eq!((0..20).filter(|_| cluster.take_retry(ids[0], &[], 0)).count(), 9, "the rest of ten");
 }
 
 #[test]

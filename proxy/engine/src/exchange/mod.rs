@@ -128,6 +128,21 @@ pub(crate) enum Finish {
     Held(Box<HeldAnswer>),
 }
 
+/// Where a request does not go if it is sent to another endpoint.
+#[derive(Clone, Copy)]
+struct Elsewhere<'a> {
+    /// Where it is now.
+    last: u32,
+    /// Where it was before.
+    before: &'a [u32],
+}
+
+impl Elsewhere<'_> {
+    fn take_retry(self, policy: &Policy<'_>) -> bool {
+        policy.cluster.take_retry(self.last, self.before, clock::now_ms())
+    }
+}
+
 /// State that the two directions share.
 struct SharedState<'a> {
     deadline: &'a Deadline,
@@ -142,16 +157,15 @@ struct SharedState<'a> {
     head_received: Cell<bool>,
     /// The client's next request has already arrived.
     pipelined: Cell<bool>,
-    /// If an error of the application sends the request to another endpoint: those that it may not go to.
-    elsewhere: Option<&'a [u32]>,
+    /// If an error of the application sends the request to another endpoint.
+    elsewhere: Option<Elsewhere<'a>>,
 }
 
 impl SharedState<'_> {
     /// Whether a response with this status is dropped, and the request goes to another endpoint.
     fn is_turned_back(&self, status: u16) -> bool {
-        let Policy { retry, cluster, .. } = self.policy;
-        let is_wanted = retry.statuses.contains(status) && self.uploaded.get();
-        is_wanted && self.elsewhere.is_some_and(|exclude| cluster.take_retry(exclude, clock::now_ms()))
+        let is_wanted = self.policy.retry.statuses.contains(status) && self.uploaded.get();
+        is_wanted && self.elsewhere.is_some_and(|elsewhere| elsewhere.take_retry(self.policy))
     }
 
     /// Whether the whole request was read from the client's connection.
@@ -223,8 +237,7 @@ pub(crate) async fn forward(
         let connection = &mut acquired.connection;
         let retries_left = policy.retry.attempts_max.saturating_sub(progress.retries);
         let elsewhere = (may_repeat && retries_left > 0)
-            .then(|| attempt.tried.iter().copied().chain([connection.endpoint.id]).collect::<Vec<_>>());
-        let elsewhere = elsewhere.as_deref();
+            .then_some(Elsewhere { last: connection.endpoint.id, before: &attempt.tried });
         let mut outcome =
             run(resources, policy, &mut downstream, connection, progress, (armed.as_ref(), elsewhere)).await;
         if let Some(armed) = armed {
@@ -286,11 +299,11 @@ pub(crate) async fn forward(
 }
 
 /// Whether the endpoint broke the connection before it responded, and the request goes to another one.
-fn breaks(failed: &Failed, policy: &Policy<'_>, elsewhere: Option<&[u32]>) -> bool {
+fn breaks(failed: &Failed, policy: &Policy<'_>, elsewhere: Option<Elsewhere<'_>>) -> bool {
     let is_broken = failed.silent && failed.reason == Reason::UpstreamClosed;
     is_broken
         && policy.retry.statuses.contains(502)
-        && elsewhere.is_some_and(|exclude| policy.cluster.take_retry(exclude, clock::now_ms()))
+        && elsewhere.is_some_and(|elsewhere| elsewhere.take_retry(policy))
 }
 
 /// Why the exchange failed. Counts it against the endpoint if it is the endpoint's fault.
@@ -333,7 +346,7 @@ async fn run(
     downstream: &mut Downstream<'_>,
     connection: &mut UpstreamConnection,
     progress: &mut Progress,
-    (armed, elsewhere): (Option<&Armed<'_>>, Option<&[u32]>),
+    (armed, elsewhere): (Option<&Armed<'_>>, Option<Elsewhere<'_>>),
 ) -> Result<download::ReceivedResponse, Failed> {
     let shared = SharedState {
         deadline: downstream.deadline,

@@ -101,7 +101,8 @@ const BYPASS_USED: [&str; 10] = [
 ];
 
 /// Tests of the kernel tier that run unless all are requested: each assist in use, and each self-test.
-const BRIEF: [&str; 15] = [
+const BRIEF: [&str; 16] = [
+    "bans::",
     "bounds::",
     "clients::clients_of_our_listener",
     "data_path::a_drain",
