@@ -1,7 +1,7 @@
 //! Loads the program that turns banned clients away, and tells it who they are.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -9,9 +9,10 @@ use std::time::Duration;
 use aya::Ebpf;
 use aya::maps::{HashMap, Map, MapData, MapError, PerCpuArray};
 use aya::programs::SocketFilter;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::time::{ClockId, clock_gettime};
 use sluice_ebpf::bans::{Client, names, of_v4, of_v6};
-use socket2::{Domain, SockRef, Socket, Type};
+use socket2::{Domain, Socket, Type};
 
 use super::KernelError;
 use super::failed::{Result, failed};
@@ -20,6 +21,9 @@ use super::socket;
 
 /// Built by `cargo xtask build-ebpf`, and committed.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../proxy-ebpf/prebuilt/bans.bpf.o");
+
+/// How long a connection on loopback may take at the start: less than the second after which TCP tries again.
+const PATIENCE: Duration = Duration::from_millis(900);
 
 /// The loaded program. It remains at the sockets to which it was attached until they are closed.
 pub struct Door {
@@ -100,36 +104,46 @@ impl Door {
         Ok(counts.iter().sum())
     }
 
-    /// Connects to a listener that the program guards: once before the client is banned, once while it is, once after
-    /// it.
+    /// Connects to a listener that the program guards: as a client that is banned, as another one, and as the first one
+    /// without its ban.
     fn try_out(&self) -> io::Result<()> {
+        const BANNED: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         self.guard(listener.as_fd()).map_err(|error| error.error)?;
-        let loopback = IpAddr::from(Ipv4Addr::LOCALHOST);
         let address = listener.local_addr()?.into();
-        // On loopback, the kernel has answered when the call returns.
-        let begin = || -> io::Result<(Socket, bool)> {
+        let begin = |from: Ipv4Addr| -> io::Result<Socket> {
             let client = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+            client.bind(&SocketAddr::from((from, 0)).into())?;
             client.set_nonblocking(true)?;
             match client.connect(&address) {
-                Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => return Err(error),
-                _ => {}
+                Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
+                _ => Ok(client),
             }
-            let is_connected = SockRef::from(&client).peer_addr().is_ok();
-            Ok((client, is_connected))
         };
-        let (_before, lets_in) = begin()?;
-        self.ban(loopback, Duration::from_secs(60)).map_err(io::Error::other)?;
-        let turned_away = begin();
-        self.pardon(loopback).map_err(io::Error::other)?;
-        let (_during, is_in) = turned_away?;
-        let (_after, lets_in_again) = begin()?;
-        match (lets_in && lets_in_again, is_in) {
-            (_, true) => Err(io::Error::other("a client that is banned was let in")),
-            (false, false) => Err(io::Error::other("a client that is not banned was turned away")),
-            (true, false) => Ok(()),
+        self.ban(BANNED.into(), Duration::from_secs(60)).map_err(io::Error::other)?;
+        // The kernel takes the packets of loopback in order: once the second client is in, the first one would be.
+        let tried = begin(BANNED).and_then(|banned| {
+            let other = begin(Ipv4Addr::LOCALHOST)?;
+            Ok((is_let_in(&other)?, banned.peer_addr().is_ok()))
+        });
+        self.pardon(BANNED.into()).map_err(io::Error::other)?;
+        let (lets_others_in, lets_banned_in) = tried?;
+        if lets_banned_in {
+            return Err(io::Error::other("a client that is banned was let in"));
+        }
+        match lets_others_in && is_let_in(&begin(BANNED)?)? {
+            true => Ok(()),
+            false => Err(io::Error::other("a client that is not banned was turned away")),
         }
     }
+}
+
+/// Waits until a client is connected; false if it is not for too long. At once, except where the kernel leaves packets
+/// to a thread of its own (ksoftirqd, often before Linux 6.5).
+fn is_let_in(client: &Socket) -> io::Result<bool> {
+    let patience = PollTimeout::try_from(PATIENCE).unwrap_or(PollTimeout::NONE);
+    poll(&mut [PollFd::new(client.as_fd(), PollFlags::POLLOUT)], patience)?;
+    Ok(client.peer_addr().is_ok())
 }
 
 /// Lets everyone connect to a listening socket again, whatever was attached to it.
