@@ -155,7 +155,7 @@ pub(super) fn checked(check: fn(&str) -> Check) -> Text {
 }
 
 /// The same, converted to lower case.
-pub(super) fn lowered(check: fn(&str) -> Check) -> Text {
+pub(super) const fn lowered(check: fn(&str) -> Check) -> Text {
     Text { check, is_lowered: true }
 }
 

@@ -23,6 +23,7 @@ mod file;
 mod general;
 mod http2;
 mod https;
+mod jwt;
 mod limits;
 mod lines;
 mod mistake;
@@ -75,7 +76,7 @@ pub use assist::{
     AssistMode, EndpointBypass, KernelAssists, RouteDirect, Runtime, Switch, WorkerPlacement,
     WorkerScheduling,
 };
-pub use auth::{Auth, BasicAuth, ForwardAuth};
+pub use auth::{Auth, BasicAuth, CertificateAuth, ForwardAuth};
 pub use buffering::{Buffering, Buffers};
 pub use cluster::{
     AutoLimit, Balance, CheckProtocol, Cluster, Ejection, Endpoint, HashKey, HealthCheck, MaxInFlight, Pool,
@@ -89,6 +90,7 @@ pub use disk::lacks_unnamed_files;
 pub use file::{load, outdated_keys, parse, short_form, to_json, to_yaml};
 pub use http2::{Http2, Http2Limits};
 pub use https::{Hsts, RedirectToHttps};
+pub use jwt::{JwtAlgorithm, JwtAuth};
 pub use limits::Limits;
 pub use mistake::Mistake;
 pub use names::Word;

@@ -94,7 +94,7 @@ fn route(item: &Item<'_>, clusters: &BTreeMap<String, Cluster>) -> Route {
     route.read_keys(&mut fields);
     route.conditions.read_keys(&mut fields);
     fields.refuse_null("access", "allow, deny or both");
-    fields.refuse_null("auth", "basic or forward");
+    fields.refuse_null("auth", "basic, forward, jwt or certificate");
     fields.refuse_null("rate_limits", "names of limits");
     fields.refuse_null("client", "networks such as 10.0.0.0/8");
     fields.refuse_null("query", "names of parameters");

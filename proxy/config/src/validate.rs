@@ -8,8 +8,8 @@ use super::nearest::nearest;
 use super::path::Path;
 use super::problem::{Problems, quote};
 use super::{
-    Action, Address, Config, Http2, Listener, Protocol, Route, passthrough, patterns, validate_acme,
-    validate_tls,
+    Action, Address, Auth, ClientAuthMode, Config, Http2, Listener, Protocol, Route, passthrough, patterns,
+    validate_acme, validate_tls,
 };
 
 /// Reports every mistake between keys.
@@ -100,6 +100,10 @@ fn routes(config: &Config, problems: &Problems) {
                 problems.add(&path, format!("{} is listed before; remove one", quote(name)));
             }
         }
+        if matches!(route.auth, Some(Auth::Certificate(_))) && !asks_for_certificates(config) {
+            let path = path.key("auth").key("certificate");
+            problems.add(&path, "no listener asks clients for certificates; write tls.client_auth for one");
+        }
         for (index, name) in route.conditions.listeners.iter().enumerate() {
             known_listener(config, name, &path.key("listeners").index(index), problems);
         }
@@ -108,6 +112,11 @@ fn routes(config: &Config, problems: &Problems) {
         }
     }
     patterns_fit(config, problems);
+}
+
+fn asks_for_certificates(config: &Config) -> bool {
+    let mut tls = config.listeners.iter().filter_map(|listener| listener.tls.as_ref());
+    tls.any(|tls| tls.client_auth.mode != ClientAuthMode::Off)
 }
 
 /// Each expression was checked alone; together they must not take too much memory.

@@ -1,4 +1,5 @@
-//! Asks the servers that decide about requests (`auth.forward`), on a thread of its own: a slow one delays nothing else.
+//! Asks the servers that decide about requests (`auth.forward`) or publish keys (`auth.jwt`), on a thread of its own: a
+//! slow one delays nothing else.
 
 use std::collections::HashMap;
 use std::io;
@@ -8,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -16,7 +17,9 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::RootCertStore;
-use sluice_config::ForwardAuth;
+use sluice_config::{ForwardAuth, HttpUrl, JwtAuth};
+use sluice_core::auth::jwt::{KeySet, KeyStore};
+use sluice_core::clock::now_ms;
 use sluice_core::tls::system_roots;
 use sluice_engine::authority::{AskError, Authority, Fields, Opinion};
 use tokio::sync::{mpsc, oneshot};
@@ -47,11 +50,34 @@ const OWN: [HeaderName; 10] = [
 
 type HttpClient = Client<HttpsConnector<HttpConnector>, Empty<Bytes>>;
 
-/// One question, and where its answer goes.
-struct Question {
+/// Maximum size of a set of keys, in bytes.
+const KEYS_BYTES_MAX: usize = 1 << 20;
+
+/// What to ask.
+enum Question {
+    Opinion(OpinionQuestion),
+    Keys(KeyQuestion),
+}
+
+/// A question about a request, and where its answer goes.
+struct OpinionQuestion {
     whom: Arc<ForwardAuth>,
     fields: Fields,
     answer: oneshot::Sender<Result<Opinion, AskError>>,
+}
+
+/// Keys to fetch. The attempt ends when this is dropped.
+struct KeyQuestion {
+    url: HttpUrl,
+    limit: Duration,
+    store: Arc<KeyStore>,
+    keys: Option<KeySet>,
+}
+
+impl Drop for KeyQuestion {
+    fn drop(&mut self) {
+        self.store.end(self.keys.take(), now_ms());
+    }
 }
 
 /// The thread that asks. It ends when this is dropped. Routes bound how many questions wait.
@@ -64,7 +90,7 @@ struct Asker(mpsc::UnboundedSender<Question>);
 pub(crate) fn start() -> io::Result<Arc<dyn Authority>> {
     // Without CAs, as in the smallest images, servers by http can be asked, and no other.
     let roots = system_roots().unwrap_or_else(|error| {
-        tracing::info!(%error, "auth.forward: no server can be asked by https");
+        tracing::info!(%error, "auth: no server can be asked by https");
         Arc::new(RootCertStore::empty())
     });
     let tls = client_config(roots).map_err(io::Error::other)?;
@@ -85,25 +111,75 @@ impl Authority for Asker {
     fn ask(&self, whom: &Arc<ForwardAuth>, fields: Fields) -> oneshot::Receiver<Result<Opinion, AskError>> {
         let (answer, opinion) = oneshot::channel();
         // If the thread is gone, the sender is dropped with the question, which its receiver notices.
-        let _ = self.0.send(Question { whom: Arc::clone(whom), fields, answer });
+        let _ = self.0.send(Question::Opinion(OpinionQuestion { whom: Arc::clone(whom), fields, answer }));
         opinion
+    }
+
+    fn fetch(&self, whom: &JwtAuth, store: &Arc<KeyStore>) {
+        if let Some(url) = whom.jwks_url.clone().filter(|_| store.begin(now_ms())) {
+            let limit = Duration::from_millis(whom.timeout_ms);
+            // As above: if nobody receives it, it is dropped.
+            let _ =
+                self.0.send(Question::Keys(KeyQuestion { url, limit, store: Arc::clone(store), keys: None }));
+        }
     }
 }
 
 async fn answer_all(mut questions: mpsc::UnboundedReceiver<Question>, client: HttpClient) {
     let failures = Rc::new(Failures::default());
-    while let Some(mut asked) = questions.recv().await {
+    while let Some(question) = questions.recv().await {
         let (client, failures) = (client.clone(), Rc::clone(&failures));
         tokio::task::spawn_local(async move {
-            let opinion = tokio::select! {
-                biased;
-                () = asked.answer.closed() => return,
-                opinion = opinion(&client, &asked.whom, std::mem::take(&mut asked.fields)) => opinion,
-            };
-            failures.note(&asked.whom, &opinion);
-            let _ = asked.answer.send(opinion.map_err(|failure| failure.0));
+            match question {
+                Question::Opinion(asked) => answer(asked, &client, &failures).await,
+                Question::Keys(mut asked) => {
+                    let keys = keys(&client, &asked).await;
+                    failures.note(&asked.url, keys.as_ref().err());
+                    asked.keys = keys.ok();
+                }
+            }
         });
     }
+}
+
+async fn answer(mut asked: OpinionQuestion, client: &HttpClient, failures: &Failures) {
+    let opinion = tokio::select! {
+        biased;
+        () = asked.answer.closed() => return,
+        opinion = opinion(client, &asked.whom, std::mem::take(&mut asked.fields)) => opinion,
+    };
+    failures.note(&asked.whom.url, opinion.as_ref().err());
+    let _ = asked.answer.send(opinion.map_err(|failure| failure.0));
+}
+
+async fn keys(client: &HttpClient, asked: &KeyQuestion) -> Result<KeySet, Failure> {
+    let fetching = async {
+        let response = send(client, &asked.url, Fields::new()).await?;
+        if response.status() != StatusCode::OK {
+            return Err(failed(format!("its response has the status {}", response.status().as_u16())));
+        }
+        let text = whole(response.into_body(), KEYS_BYTES_MAX, "").await?;
+        KeySet::parse(&text, false).map_err(failed)
+    };
+    timeout(asked.limit, fetching).await.unwrap_or_else(|_| Err(late(asked.limit)))
+}
+
+/// The response to a GET with these fields.
+async fn send(client: &HttpClient, url: &HttpUrl, fields: Fields) -> Result<Response<Incoming>, Failure> {
+    let scheme = if url.tls { "https" } else { "http" };
+    let uri = format!("{scheme}://{}{}", url.address, url.path).parse::<Uri>().map_err(failed)?;
+    let mut request = Request::get(uri).body(Empty::new()).map_err(failed)?;
+    let host = HeaderValue::from_str(&url.authority()).map_err(failed)?;
+    request.headers_mut().insert(header::HOST, host);
+    for (name, value) in fields {
+        let (name, value) = (HeaderName::from_bytes(&name).map_err(failed)?, HeaderValue::from_bytes(&value));
+        request.headers_mut().append(name, value.map_err(failed)?);
+    }
+    client.request(request).await.map_err(|error| failed(with_causes(&error)))
+}
+
+fn late(limit: Duration) -> Failure {
+    Failure(AskError::Timeout, format!("no answer within {} ms", limit.as_millis()))
 }
 
 /// Why there is no opinion, and what the log says of it.
@@ -117,24 +193,16 @@ async fn opinion(client: &HttpClient, whom: &ForwardAuth, fields: Fields) -> Res
     let limit = Duration::from_millis(whom.timeout_ms);
     match timeout(limit, exchange(client, whom, fields)).await {
         Ok(opinion) => opinion,
-        Err(_) => Err(Failure(AskError::Timeout, format!("no answer within {} ms", whom.timeout_ms))),
+        Err(_) => Err(late(limit)),
     }
 }
 
 async fn exchange(client: &HttpClient, whom: &ForwardAuth, fields: Fields) -> Result<Opinion, Failure> {
-    let scheme = if whom.url.tls { "https" } else { "http" };
-    let uri = format!("{scheme}://{}{}", whom.url.address, whom.url.path).parse::<Uri>().map_err(failed)?;
-    let mut request = Request::get(uri).body(Empty::new()).map_err(failed)?;
-    let host = HeaderValue::from_str(&whom.url.authority()).map_err(failed)?;
-    request.headers_mut().insert(header::HOST, host);
-    for (name, value) in fields {
-        let (name, value) = (HeaderName::from_bytes(&name).map_err(failed)?, HeaderValue::from_bytes(&value));
-        request.headers_mut().append(name, value.map_err(failed)?);
-    }
-    let response = client.request(request).await.map_err(|error| failed(with_causes(&error)))?;
+    let response = send(client, &whom.url, fields).await?;
     let (head, body) = response.into_parts();
     if head.status.is_success() {
-        return Ok(Opinion::Allowed(copied(&head.headers, &whom.copy)?));
+        let request = copied(&head.headers, &whom.copy)?;
+        return Ok(Opinion::Allowed { request, response: passed_back(&head.headers, &whom.copy_to_client) });
     }
     if head.status.is_informational() {
         return Err(failed(format!("its response has the status {}", head.status.as_u16())));
@@ -144,7 +212,7 @@ async fn exchange(client: &HttpClient, whom: &ForwardAuth, fields: Fields) -> Re
     let passed = head.headers.iter().filter(|(name, _)| passes(name));
     let fields =
         passed.map(|(name, value)| (name.as_str().as_bytes().to_vec(), value.as_bytes().to_vec())).collect();
-    let body = whole(body, whom.body_bytes_max).await?;
+    let body = whole(body, whom.body_bytes_max, " (body_max)").await?;
     Ok(Opinion::Refused { status: head.status.as_u16(), fields, body })
 }
 
@@ -162,16 +230,27 @@ fn copied(headers: &HeaderMap, names: &[String]) -> Result<Fields, Failure> {
     Ok(fields)
 }
 
+/// The fields for the client, with all their values.
+fn passed_back(headers: &HeaderMap, names: &[String]) -> Fields {
+    let values = |name: &String| {
+        headers.get_all(name).iter().map(|value| value.as_bytes().to_vec()).collect::<Vec<_>>()
+    };
+    let fields = names
+        .iter()
+        .flat_map(|name| values(name).into_iter().map(|value| (name.clone().into_bytes(), value)));
+    fields.collect()
+}
+
 fn named_by_connection(headers: &HeaderMap) -> Vec<String> {
     let values = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).map(|name| name.trim().to_ascii_lowercase()).collect()
 }
 
-async fn whole(body: Incoming, most: usize) -> Result<Vec<u8>, Failure> {
+async fn whole(body: Incoming, most: usize, key: &str) -> Result<Vec<u8>, Failure> {
     match Limited::new(body, most).collect().await {
         Ok(body) => Ok(body.to_bytes().to_vec()),
         Err(error) if error.is::<LengthLimitError>() => {
-            Err(failed(format!("its response has more than {most} bytes (body_max)")))
+            Err(failed(format!("its response has more than {most} bytes{key}")))
         }
         Err(error) => Err(failed(error)),
     }
@@ -182,20 +261,20 @@ async fn whole(body: Incoming, most: usize) -> Result<Vec<u8>, Failure> {
 struct Failures(std::cell::RefCell<HashMap<String, usize>>);
 
 impl Failures {
-    fn note(&self, whom: &ForwardAuth, opinion: &Result<Opinion, Failure>) {
-        let url = whom.url.to_string();
+    fn note(&self, url: &HttpUrl, failure: Option<&Failure>) {
+        let url = url.to_string();
         let mut rows = self.0.borrow_mut();
-        match opinion {
-            Ok(_) => {
+        match failure {
+            None => {
                 if rows.remove(&url).is_some() {
                     tracing::info!(url, "the authority answers again");
                 }
             }
-            Err(Failure(_, why)) => {
+            Some(Failure(_, why)) => {
                 let row = rows.entry(url.clone()).or_default();
                 *row += 1;
                 if *row <= LOGGED_MAX {
-                    tracing::warn!(url, "the authority gave no answer: {why}");
+                    tracing::warn!(url, "the authority gave no answer that can be used: {why}");
                 }
             }
         }

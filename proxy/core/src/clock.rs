@@ -1,7 +1,7 @@
 //! The process's monotonic clock as a number, for state that threads share.
 
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::time::{ClockId, clock_gettime};
 
@@ -17,6 +17,11 @@ pub fn now_ms() -> u64 {
 pub fn now_ns() -> u64 {
     let elapsed = START.get_or_init(Instant::now).elapsed();
     u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Seconds since 1970, by the host's clock, which may be set.
+pub fn unix_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 /// Converts a time of the kernel's monotonic clock, as eBPF programs record it (`bpf_ktime_get_ns`).

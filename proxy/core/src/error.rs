@@ -76,10 +76,12 @@ reasons! {
     /// The request's host differs from the host of the TLS handshake, on a listener with client certificates (RFC 9110
     /// 15.5.20).
     MisdirectedRequest = "misdirected_request", Downstream, 421;
-    /// The route needs a name and a password, and the request has none or wrong ones.
+    /// The route needs a password or a token, and the request has none or a wrong one.
     Unauthorized = "unauthorized", Downstream, 401;
     /// The authority of the route (`auth.forward`) refused the request; the client got its response.
     AuthRefused = "auth_refused", Downstream, 401;
+    /// The route needs a certificate of the client (`auth.certificate`), and it has none or another one.
+    CertificateRefused = "certificate_refused", Downstream, 403;
     /// `access` refuses the client; in a tunnel, the connection is closed without a response.
     AccessDenied = "access_denied", Downstream, 403;
     /// The client is banned; in a tunnel, the connection is closed without a response.
@@ -114,7 +116,8 @@ reasons! {
     ConnectRefused = "connect_refused", Upstream, 502;
     /// Connecting failed for another reason.
     ConnectFailed = "connect_failed", Upstream, 502;
-    /// The authority of the route (`auth.forward`) cannot be reached, or its response cannot be used; the log says why.
+    /// The authority of the route (`auth.forward`) or the keys of its tokens (`auth.jwt`) cannot be reached, or the
+    /// response cannot be used; the log says why.
     AuthFailed = "auth_failed", Upstream, 502;
     /// The authority of the route did not answer in time.
     AuthTimeout = "auth_timeout", Upstream, 504;

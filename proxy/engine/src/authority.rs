@@ -1,24 +1,34 @@
-//! Servers that decide about requests: what they are asked, and what they say. The control plane asks them.
+//! Servers that decide about requests, or publish keys: what they are asked, and what they say. The control plane asks
+//! them.
 
 use std::sync::Arc;
 
-use sluice_config::ForwardAuth;
+use sluice_config::{ForwardAuth, JwtAuth};
+use sluice_core::auth::jwt::KeyStore;
 use tokio::sync::oneshot;
 
 /// Fields as they are sent.
 pub type Fields = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Asks servers about requests.
+/// Asks servers.
 pub trait Authority: Send + Sync {
     /// Asks about a request whose head has these fields. Dropping the receiver gives the question up.
     fn ask(&self, whom: &Arc<ForwardAuth>, fields: Fields) -> oneshot::Receiver<Result<Opinion, AskError>>;
+
+    /// Fetches keys, unless somebody does already, and ends the attempt. Returns at once.
+    fn fetch(&self, whom: &JwtAuth, keys: &Arc<KeyStore>);
 }
 
 /// What a server says about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Opinion {
-    /// The request may pass, with these fields.
-    Allowed(Fields),
+    /// The request may pass.
+    Allowed {
+        /// Fields for the application.
+        request: Fields,
+        /// Fields for the client.
+        response: Fields,
+    },
     /// The client gets this response.
     Refused {
         /// Its status.

@@ -1,6 +1,6 @@
 //! What in a configuration keeps the responses of a route off direct return.
 
-use sluice_config::{Action, Cluster, Config, Route, RouteDirect, Switch};
+use sluice_config::{Action, Auth, Cluster, Config, Route, RouteDirect, Switch};
 use sluice_ebpf::head::{FIELDS_MAX, TEXT_BYTES};
 
 /// The keys because of which sluice copies the responses of a route to a cluster, with the reason for each. Empty if
@@ -18,11 +18,16 @@ pub fn detours(route: &Route, config: &Config) -> Vec<(&'static str, &'static st
         (route.buffering.buffer_responses == Switch::On, "buffer_responses", "buffers responses"),
         (route.buffering.response_body_bytes_max > 0, "response_body_max", "counts their bytes"),
         (is_edited, "response_headers", "changes their heads"),
+        (copies_to_client(route), "auth.forward.copy_to_client", "adds fields"),
         (config.via, "via", "adds a field"),
         (retries_by_status(route, config.clusters.get(name)), "retry.statuses", "may drop them"),
     ];
     let cluster = config.clusters.get(name).into_iter().flat_map(cluster_detours);
     changes.into_iter().chain(cluster).filter_map(|(is_so, key, why)| is_so.then_some((key, why))).collect()
+}
+
+fn copies_to_client(route: &Route) -> bool {
+    matches!(&route.auth, Some(Auth::Forward(forward)) if !forward.copy_to_client.is_empty())
 }
 
 fn retries_by_status(route: &Route, cluster: Option<&Cluster>) -> bool {

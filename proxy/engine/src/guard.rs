@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use sluice_config::{Auth, ForwardAuth};
+use sluice_config::{Auth, CertificateAuth, ForwardAuth};
+use sluice_core::auth::jwt::Tokens;
 use sluice_core::auth::{Passwords, Users};
 use tokio::sync::Semaphore;
 
 use crate::authority::Authority;
-use crate::equipment::Equipment;
+use crate::equipment::{Equipment, KeySource};
 
 /// The way of a route.
 pub(crate) enum Guard {
@@ -25,6 +26,14 @@ pub(crate) enum Guard {
         /// For requests that wait.
         room: Semaphore,
     },
+    /// By a signed token.
+    Token {
+        tokens: Box<Tokens>,
+        /// Fetches keys.
+        authority: Arc<dyn Authority>,
+    },
+    /// By the client's certificate.
+    Certificate(CertificateAuth),
     /// What it needs was not loaded, so nobody passes.
     Closed,
 }
@@ -46,6 +55,14 @@ impl Guard {
                 authority: Arc::clone(authority),
                 room: Semaphore::new(forward.waiting_max),
             }),
+            Auth::Jwt(jwt) => {
+                let keys = equipment.keys.get(&KeySource::of(jwt)).zip(equipment.authority.as_ref());
+                keys.map(|(keys, authority)| Self::Token {
+                    tokens: Box::new(Tokens::new((**jwt).clone(), Arc::clone(keys))),
+                    authority: Arc::clone(authority),
+                })
+            }
+            Auth::Certificate(wanted) => Some(Self::Certificate(wanted.clone())),
         };
         guard.unwrap_or(Self::Closed)
     }

@@ -216,9 +216,10 @@ impl RouteParts<'_> {
 /// The fields by which some route tells an application who the user is. From clients, no route lets them through: an
 /// application believes them whatever the path.
 fn fields_of_identity(config: &Config) -> BTreeSet<String> {
-    let copied = config.routes.iter().filter_map(|route| match &route.auth {
-        Some(Auth::Forward(forward)) => Some(&forward.copy),
-        _ => None,
+    let copied = config.routes.iter().map(|route| match &route.auth {
+        Some(Auth::Forward(forward)) => forward.copy.iter().collect::<Vec<_>>(),
+        Some(Auth::Jwt(jwt)) => jwt.claims_to_headers.keys().collect(),
+        Some(Auth::Basic(_) | Auth::Certificate(_)) | None => Vec::new(),
     });
     let edits = config.routes.iter().map(|route| &route.request_headers);
     let written = edits.flat_map(|edits| edits.set.iter().chain(&edits.add));

@@ -72,6 +72,8 @@ listeners: [{tls: {certificates: [{}], client_auth: {}, acme: {on_demand: {}}}, 
 routes:
   - {headers: [{}], query: [{}], not: {headers: [{}]}, access: {}, auth: {basic: {}}, redirect: {}, respond: {}, retry: {}, request_headers: {}, response_headers: {}}
   - {auth: {forward: {}}}
+  - {auth: {jwt: {claims_to_headers: {}}}}
+  - {auth: {certificate: {}}}
 clusters:
   a: {endpoints: [{}], balance: {hash: {}}, affinity: {cookie: {}}, health_check: {}, ejection: {}, pool: {}, retry: {}, queue: {}, auto_limit: {}, tls: {client_certificate: {}}}
 ";

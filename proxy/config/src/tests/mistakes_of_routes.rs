@@ -1,6 +1,7 @@
 //! Mistakes in routes and clusters, with their lines, paths and messages.
 
 use super::mistakes::one;
+use crate::parse;
 
 const ROUTES: &[(&str, &str)] = &[
     ("{name: a}", "5: routes[0]: no action; write cluster, redirect or respond"),
@@ -110,8 +111,14 @@ const ROUTES: &[(&str, &str)] = &[
         "{cluster: api, rate_limits: [login]}",
         "5: routes[0].rate_limits[0]: no rate limit is named \"login\"; write the name of one under rate_limits",
     ),
-    ("{cluster: api, auth: }", "5: routes[0].auth: found no value; write basic or forward or remove the key"),
-    ("{cluster: api, auth: {}}", "5: routes[0].auth: expected exactly one key; write basic or forward"),
+    (
+        "{cluster: api, auth: }",
+        "5: routes[0].auth: found no value; write basic, forward, jwt or certificate or remove the key",
+    ),
+    (
+        "{cluster: api, auth: {}}",
+        "5: routes[0].auth: expected exactly one key; write basic, forward, jwt or certificate",
+    ),
     (
         "{cluster: api, auth: {basic: {}}}",
         "5: routes[0].auth.basic: file is missing; write a file that htpasswd -B writes",
@@ -120,6 +127,46 @@ const ROUTES: &[(&str, &str)] = &[
         "{cluster: api, auth: {basic: {file: /a, realm: 'a\"b'}}}",
         "5: routes[0].auth.basic.realm: \"a\\\"b\" is not a realm; write up to 200 characters without quotes and \
          backslashes",
+    ),
+    ("{cluster: api, auth: {jwt: {}}}", "5: routes[0].auth.jwt: no keys; write jwks_url or keys_file"),
+    (
+        "{cluster: api, auth: {jwt: {jwks_url: 'http://a', keys_file: /a, audience: [a]}}}",
+        "5: routes[0].auth.jwt: jwks_url and keys_file exclude each other; keep one",
+    ),
+    (
+        "{cluster: api, auth: {jwt: {jwks_url: 'http://a'}}}",
+        "5: routes[0].auth.jwt.audience: none is given, so a token that the issuer made for another application would \
+         pass; write the name of this one",
+    ),
+    (
+        "{cluster: api, auth: {jwt: {keys_file: /a, algorithms: [RS256, HS256]}}}",
+        "5: routes[0].auth.jwt.algorithms: those with a secret exclude the others; keep HS256 and the like, or the \
+         others",
+    ),
+    (
+        "{cluster: api, auth: {jwt: {jwks_url: 'http://a', audience: [a], algorithms: [HS256]}}}",
+        "5: routes[0].auth.jwt.algorithms: a secret is not published by a URL; write keys_file in place of jwks_url",
+    ),
+    (
+        "{cluster: api, auth: {jwt: {keys_file: /a, algorithms: []}}}",
+        "5: routes[0].auth.jwt.algorithms: the list is empty; write what tokens are signed with, such as RS256",
+    ),
+    (
+        "{cluster: api, auth: {jwt: {keys_file: /a, algorithms: [none]}}}",
+        "5: routes[0].auth.jwt.algorithms[0]: \"none\" is not known; write RS256, RS384, RS512, PS256, PS384, PS512, \
+         ES256, ES384, EdDSA, HS256, HS384 or HS512",
+    ),
+    (
+        "{cluster: api, auth: {jwt: {keys_file: /a, claims_to_headers: {sub: Host}}}}",
+        "5: routes[0].auth.jwt.claims_to_headers.sub: \"Host\" cannot be changed here; write host_rewrite",
+    ),
+    (
+        "{cluster: api, auth: {jwt: {keys_file: /a, claims_to_headers: {a: X-A, b: x-a}}}}",
+        "5: routes[0].auth.jwt.claims_to_headers.b: \"x-a\" has the value of another claim as well; write another field",
+    ),
+    (
+        "{cluster: api, auth: {certificate: {}}}",
+        "5: routes[0].auth.certificate: no listener asks clients for certificates; write tls.client_auth for one",
     ),
     (
         "{cluster: api, auth: {forward: {url: 'ftp://a'}}}",
@@ -203,6 +250,22 @@ fn mistakes_in_route_keys() {
         one("  b: {endpoints: ['a:1']}\n"),
         "c.yaml: routes: routes is missing; with more than one cluster, write which request goes where"
     );
+}
+
+#[test]
+fn mistakes_in_certificates_of_clients() {
+    for (given, expected) in [
+        ("subjects: []", "subjects: the list is empty; fill it or remove the key"),
+        ("fingerprints: [ab]", "fingerprints[0]: \"ab\" is not a SHA-256; write 64 hexadecimal digits"),
+    ] {
+        let text = format!(
+            "listeners: [{{tls: {{certificates: [{{cert: /c, key: /k}}], client_auth: {{mode: required, ca_file: /c}}}}}}]\n\
+             clusters: {{api: {{endpoints: ['a:1']}}}}\n\
+             routes: [{{cluster: api, auth: {{certificate: {{{given}}}}}}}]\n"
+        );
+        let error = parse("c.yaml", &text, &[]).unwrap_err().to_string();
+        assert!(error.contains(&format!("3: routes[0].auth.certificate.{expected}")), "{error}");
+    }
 }
 
 const CLUSTERS: &[(&str, &str)] = &[

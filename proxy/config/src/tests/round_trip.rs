@@ -67,6 +67,28 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
+fn auth() -> impl Strategy<Value = Auth> {
+    let url = || HttpUrl::parse("https://id.example/keys", "/").unwrap();
+    let jwt =
+        (any::<bool>(), "[a-z.:/]{1,9}", 0..=600_000u64).prop_map(move |(fetched, claim, clock_skew_ms)| {
+            Auth::Jwt(Box::new(JwtAuth {
+                jwks_url: fetched.then(url),
+                keys_file: (!fetched).then(|| "/etc/keys".into()),
+                issuer: fetched.then(|| "me".to_owned()),
+                audience: vec!["shop".to_owned(); usize::from(fetched)],
+                algorithms: if fetched { vec![JwtAlgorithm::Ps384] } else { vec![JwtAlgorithm::Hs256] },
+                cookie: fetched.then(|| "token".to_owned()),
+                claims_to_headers: BTreeMap::from([("x-claim".to_owned(), claim)]),
+                clock_skew_ms,
+                ..JwtAuth::default()
+            }))
+        });
+    let basic = Auth::Basic(BasicAuth { file: "/etc/users".into(), realm: "a b".to_owned() });
+    let forward =
+        Auth::Forward(ForwardAuth { url: url(), copy: vec!["x-user".to_owned()], ..ForwardAuth::default() });
+    prop_oneof![jwt, Just(basic), Just(forward)]
+}
+
 prop_compose! {
     fn route()(
         action in action(),
@@ -80,6 +102,7 @@ prop_compose! {
         retry in prop::option::of((0..=10u32, 0..=100u32)),
         strip in any::<bool>(),
         (hold, most) in (any::<bool>(), 0..=1_048_576u32),
+        auth in prop::option::of(auth()),
         (client, query) in (any::<bool>(), prop::collection::vec(("[a-z]{1,5}", prop::option::of("[ -~]{0,5}")), 0..3)),
     ) -> Route {
         let forwards = matches!(action, Action::Cluster(_));
@@ -104,6 +127,7 @@ prop_compose! {
             hosts,
             path: None,
             path_regex: None,
+            auth,
             conditions,
             not,
             strip_prefix: strip && forwards && path != "/",

@@ -1,6 +1,7 @@
-//! Who sends a request: names and passwords by the Basic scheme (RFC 7617).
+//! Who sends a request: names and passwords by the Basic scheme (RFC 7617), and signed tokens.
 
 mod hasher;
+pub mod jwt;
 mod recent;
 mod users;
 

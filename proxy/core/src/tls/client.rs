@@ -5,12 +5,15 @@ use std::fmt::Write;
 
 use rustls::pki_types::CertificateDer;
 use sha2::{Digest, Sha256};
-use x509_parser::prelude::{AttributeTypeAndValue, FromDer, X509Certificate, X509Name};
+use sluice_config::CertificateAuth;
+use x509_parser::prelude::{AttributeTypeAndValue, FromDer, GeneralName, X509Certificate, X509Name};
 
 /// A client's identity from its certificate, as fields of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientIdentity {
     fields: Vec<(&'static [u8], Vec<u8>)>,
+    /// What its certificate names beside the subject: DNS names, mail addresses, URIs.
+    names: Vec<String>,
     /// The host requested in its handshake, in lower case, if there was one.
     host: Option<String>,
 }
@@ -21,7 +24,11 @@ impl ClientIdentity {
         let leaf = chain.and_then(<[_]>::first);
         let parsed = leaf.and_then(|leaf| Some((leaf, X509Certificate::from_der(leaf).ok()?.1)));
         let Some((leaf, certificate)) = parsed else {
-            return Self { fields: vec![(b"X-Client-Cert-Verified", b"NONE".to_vec())], host: None };
+            return Self {
+                fields: vec![(b"X-Client-Cert-Verified", b"NONE".to_vec())],
+                names: Vec::new(),
+                host: None,
+            };
         };
         let fingerprint = data_encoding::HEXLOWER.encode(&Sha256::digest(leaf));
         let serial = data_encoding::HEXUPPER.encode(certificate.raw_serial());
@@ -33,7 +40,8 @@ impl ClientIdentity {
             (b"X-Client-Cert-Fingerprint", fingerprint),
         ];
         let fields = fields.into_iter().filter(|(_, value)| !value.is_empty());
-        Self { fields: fields.map(|(name, value)| (name, value.into_bytes())).collect(), host: None }
+        let fields = fields.map(|(name, value)| (name, value.into_bytes())).collect();
+        Self { fields, names: alternative_names(&certificate), host: None }
     }
 
     /// Adds the host of the handshake.
@@ -50,14 +58,44 @@ impl ClientIdentity {
 
     /// The subject of its certificate.
     pub fn subject(&self) -> Option<&[u8]> {
-        let subject = self.fields.iter().find(|(name, _)| *name == b"X-Client-Cert-Subject");
-        subject.map(|(_, value)| &value[..])
+        self.value(b"X-Client-Cert-Subject")
+    }
+
+    /// Whether its certificate was verified, and is one of those that a route wants.
+    pub fn is_one_of(&self, wanted: &CertificateAuth) -> bool {
+        let CertificateAuth { subjects, names, fingerprints } = wanted;
+        let has = |field: &[u8], texts: &[String]| {
+            self.value(field).is_some_and(|value| texts.iter().any(|text| text.as_bytes() == value))
+        };
+        let is_any = subjects.is_empty() && names.is_empty() && fingerprints.is_empty();
+        self.value(b"X-Client-Cert-Verified") == Some(b"SUCCESS")
+            && (is_any
+                || has(b"X-Client-Cert-Subject", subjects)
+                || has(b"X-Client-Cert-Fingerprint", fingerprints)
+                || self.names.iter().any(|own| names.iter().any(|name| own.eq_ignore_ascii_case(name))))
+    }
+
+    fn value(&self, field: &[u8]) -> Option<&[u8]> {
+        self.fields.iter().find(|(name, _)| *name == field).map(|(_, value)| &value[..])
     }
 
     /// Names and values; the values are visible ASCII with blanks inside.
     pub fn fields(&self) -> &[(&'static [u8], Vec<u8>)] {
         &self.fields
     }
+}
+
+/// The names of subjectAltName that are text (RFC 5280 section 4.2.1.6).
+fn alternative_names(certificate: &X509Certificate<'_>) -> Vec<String> {
+    let extension = certificate.subject_alternative_name().ok().flatten();
+    let names = extension.iter().flat_map(|extension| &extension.value.general_names);
+    let text = |name: &GeneralName<'_>| match name {
+        GeneralName::DNSName(name) | GeneralName::RFC822Name(name) | GeneralName::URI(name) => {
+            Some((*name).to_owned())
+        }
+        _ => None,
+    };
+    names.filter_map(text).collect()
 }
 
 /// RFC 4514, in ASCII: the most specific part first, as in nginx.

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow::{self, Break, Continue};
 
-use sluice_config::ForwardAuth;
+use sluice_config::{CertificateAuth, ForwardAuth};
 use sluice_core::auth::{Passwords, Users};
 use sluice_core::error::Reason;
 use sluice_http::{FieldEdits, FieldKind, FieldRef, is_same_name};
@@ -29,10 +29,17 @@ pub(super) struct Identity {
     /// The name of the user, if the guard knows it.
     pub(super) user: Option<String>,
     /// What the application gets to know of it, in place of what the client says.
-    edits: FieldEdits,
+    pub(super) edits: FieldEdits,
+    /// Fields that the response gets in addition.
+    pub(super) response: Fields,
 }
 
 impl Identity {
+    /// Somebody with this name.
+    fn named(user: String) -> Self {
+        Self { user: Some(user), edits: FieldEdits::default(), response: Fields::new() }
+    }
+
     /// Adds to the changes of a route what it says of the client. It has precedence.
     pub(super) fn complete(&self, edits: &mut FieldEdits) {
         edits.set.retain(|(name, _)| !self.edits.takes_out(name));
@@ -41,9 +48,9 @@ impl Identity {
         edits.set.extend(self.edits.set.iter().cloned());
     }
 
-    /// Whether it changes the request.
+    /// Whether it changes the request or the response.
     pub(super) fn has_edits(&self) -> bool {
-        !self.edits.is_empty()
+        !self.edits.is_empty() || !self.response.is_empty()
     }
 }
 
@@ -72,6 +79,10 @@ impl Connection {
                 let Some(opinion) = opinion else { return Break(self.leave(account)) };
                 self.heed(opinion.unwrap_or(Err(AskError::Failed)), config, account, transfer).await
             }
+            Guard::Token { tokens, authority } => {
+                self.ask_token(tokens, &**authority, account, transfer).await
+            }
+            Guard::Certificate(wanted) => self.ask_certificate(wanted, account, transfer).await,
             Guard::Closed => {
                 let reason = Reason::AuthUnavailable;
                 Break(self.answer_locally(account, &Local::reason(reason), Some(reason), transfer).await)
@@ -95,8 +106,7 @@ impl Connection {
         };
         let local = match checked {
             Ok(Some(user)) => {
-                account.identity =
-                    Some(Box::new(Identity { user: Some(user), edits: FieldEdits::default() }));
+                account.identity = Some(Box::new(Identity::named(user)));
                 return Continue(());
             }
             Ok(None) => Local::reason(Reason::Unauthorized)
@@ -105,6 +115,22 @@ impl Connection {
         };
         let reason = local.failure();
         Break(self.answer_locally(account, &local, reason, transfer).await)
+    }
+
+    async fn ask_certificate(
+        &mut self,
+        wanted: &CertificateAuth,
+        account: &mut Account,
+        transfer: &mut Transfer,
+    ) -> ControlFlow<Next> {
+        let peer = self.peer.identity.as_ref().filter(|identity| identity.is_one_of(wanted));
+        let Some(subject) = peer.map(|identity| identity.subject().unwrap_or_default()) else {
+            let reason = Reason::CertificateRefused;
+            return Break(self.answer_locally(account, &Local::reason(reason), Some(reason), transfer).await);
+        };
+        let user = String::from_utf8_lossy(subject).into_owned();
+        account.identity = Some(Box::new(Identity::named(user)));
+        Continue(())
     }
 
     /// The value of the only Authorization field; of several, the application might read another one.
@@ -123,10 +149,10 @@ impl Connection {
         transfer: &mut Transfer,
     ) -> ControlFlow<Next> {
         let local = match opinion {
-            Ok(Opinion::Allowed(fields)) => {
+            Ok(Opinion::Allowed { request, response }) => {
                 let remove = config.copy.iter().map(|name| name.clone().into_bytes()).collect();
-                let edits = FieldEdits { remove, set: fields, ..FieldEdits::default() };
-                account.identity = Some(Box::new(Identity { user: None, edits }));
+                let edits = FieldEdits { remove, set: request, ..FieldEdits::default() };
+                account.identity = Some(Box::new(Identity { user: None, edits, response }));
                 return Continue(());
             }
             Ok(Opinion::Refused { status, fields, body }) => {

@@ -15,6 +15,7 @@ mod request;
 mod secure;
 mod service;
 mod tcp;
+mod token;
 mod trace;
 mod variables;
 #[cfg(test)]

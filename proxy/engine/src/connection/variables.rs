@@ -31,7 +31,10 @@ impl Connection {
                 response: entry.response_edits.clone().unwrap_or_default(),
             },
         };
-        identity.into_iter().for_each(|identity| identity.complete(&mut edits.request));
+        if let Some(identity) = identity {
+            identity.complete(&mut edits.request);
+            edits.response.add.extend(identity.response.iter().cloned());
+        }
         edits.response.add.extend(set_cookie.map(|value| (b"Set-Cookie".to_vec(), value)));
         Some(Box::new(edits))
     }

@@ -183,6 +183,21 @@ fn an_authority_decides_and_says_who_it_is() {
 }
 
 #[test]
+fn a_renewed_cookie_of_the_authority_reaches_the_client() {
+    let origin = Origin::answering(|_| {
+        b"HTTP/1.1 200 OK\r\nSet-Cookie: app=1\r\nX-Session: app\r\nContent-Length: 2\r\n\r\nhi".to_vec()
+    });
+    let authority = Origin::answering(|_| {
+        b"HTTP/1.1 200 OK\r\nSet-Cookie: sid=1\r\nSet-Cookie: sid.sig=2\r\nX-Other: x\r\nContent-Length: 0\r\n\r\n".to_vec()
+    });
+    let more = json!({"copy_to_client": ["Set-Cookie", "X-Absent"]});
+    let Some(proxy) = asking(&origin, &authority.endpoint, more) else { return };
+    let answer = get(&proxy, "/", "");
+    assert_eq!(answer.all("set-cookie"), ["app=1", "sid=1", "sid.sig=2"]);
+    assert_eq!((answer.all("x-session"), answer.get("x-other"), answer.text()), (vec!["app"], None, "hi"));
+}
+
+#[test]
 fn nobody_passes_without_an_answer() {
     let origin = Origin::saying("hello");
     // Accepts, and never answers.

@@ -12,6 +12,7 @@ mod forwarding;
 mod rules;
 mod limits;
 mod auth;
+mod tokens;
 mod framing;
 mod bodies;
 mod buffering;

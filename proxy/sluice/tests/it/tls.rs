@@ -10,6 +10,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, HandshakeKind, RootCertStore, SupportedProtocolVersion};
 use serde_json::{Value, json};
+use sha2::Digest;
 
 use crate::support::{Origin, Proxy, Setup, Wire, assert_same, ok, pattern, poll};
 
@@ -238,6 +239,60 @@ fn only_sluice_sets_client_certificate_fields() {
     let outcome = Wire::connect_tls(proxy.address_of("main"), "a.example", &client);
     assert!(outcome.and_then(|mut wire| wire.try_head()).is_err());
     poll("the count", || (failures(&proxy, "client_certificate_unknown") == 1.0).then_some(()));
+}
+
+#[test]
+fn a_route_takes_only_the_certificates_that_it_names() {
+    let (origin, authority) = (Origin::saying("hi"), Authority::new());
+    let setup = Setup::to_origin(&origin);
+    let ca = setup.file("ca.pem", &authority.certificate.pem());
+    let (mine, other) = (authority.client_certificate(), authority.client_certificate());
+    let digest = data_encoding::HEXUPPER.encode(&sha2::Sha256::digest(&mine.0));
+    let colons =
+        digest.as_bytes().chunks(2).map(|pair| String::from_utf8_lossy(pair)).collect::<Vec<_>>().join(":");
+    let certificate = |wanted: Value| json!({"certificate": wanted});
+    let setup = setup.with(
+        "routes",
+        json!([
+            {"cluster": "default", "path": "/open"},
+            {"cluster": "default", "path": "/any", "auth": certificate(json!({})),
+             "request_headers": {"set": {"X-User": "{auth_user}"}}},
+            {"cluster": "default", "path": "/subject", "auth": certificate(json!({"subjects": ["CN=somebody"]}))},
+            {"cluster": "default", "path": "/name", "auth": certificate(json!({"names": ["CLIENT.example"]}))},
+            {"cluster": "default", "path": "/digest", "auth": certificate(json!({"fingerprints": [colons]}))},
+            {"cluster": "default", "auth":
+             certificate(json!({"subjects": ["CN=some"], "names": ["example"], "fingerprints": ["0".repeat(64)]}))},
+        ]),
+    );
+    let auth = json!({"client_auth": {"mode": "optional", "ca_file": ca}});
+    let Some(proxy) = start(setup, &authority, auth) else { return };
+    let ask = |shown: Option<Shown>, path: &str| {
+        let client = authority.client(BOTH, shown);
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: a.example\r\nX-User: root\r\nX-Client-Cert-Verified: SUCCESS\r\n\
+             X-Client-Cert-Subject: CN=somebody\r\n\r\n"
+        );
+        connect(&proxy, &client).ask(request).status()
+    };
+    let shown = |shown: &Shown| Some((shown.0.clone(), shown.1.clone_key()));
+    for (path, none, first, second) in [
+        ("/open", 200, 200, 200),
+        ("/any", 403, 200, 200),
+        ("/subject", 403, 200, 200),
+        ("/name", 403, 200, 200),
+        ("/digest", 403, 200, 403),
+        ("/", 403, 403, 403),
+    ] {
+        let got = (ask(None, path), ask(shown(&mine), path), ask(shown(&other), path));
+        assert_eq!(got, (none, first, second), "{path}");
+        if path == "/any" {
+            assert_eq!(origin.last().all("x-user"), ["CN=somebody"]);
+        }
+    }
+    // Nobody can show a certificate without TLS.
+    let mut plain = Wire::connect(proxy.address_of("plain"));
+    assert_eq!(plain.ask("GET /any HTTP/1.1\r\nHost: a.example\r\n\r\n").status(), 403);
+    assert_eq!(proxy.outcome("/any"), (403, "certificate_refused".to_owned()));
 }
 
 #[test]
