@@ -13,6 +13,8 @@ pub struct AccessLog {
     pub format: LogFormat,
     /// Which fields, in order. Not used by `combined`, whose fields are fixed.
     pub fields: Vec<LogField>,
+    /// Further fields: names, and texts with variables.
+    pub variables: Vec<(String, String)>,
 }
 
 /// Where access log lines go.
@@ -63,6 +65,7 @@ pub enum LogField {
     Path,
     Retries,
     Reason,
+    User,
     UserAgent,
     Referer,
 }
@@ -70,7 +73,12 @@ pub enum LogField {
 impl Default for AccessLog {
     /// JSON with every field on standard output, which container runtimes and systemd collect.
     fn default() -> Self {
-        Self { output: LogOutput::Stdout, format: LogFormat::Json, fields: LogField::ALL.to_vec() }
+        Self {
+            output: LogOutput::Stdout,
+            format: LogFormat::Json,
+            fields: LogField::ALL.to_vec(),
+            variables: Vec::new(),
+        }
     }
 }
 
@@ -103,6 +111,7 @@ words!(LogField {
     Path = "path",
     Retries = "retries",
     Reason = "reason",
+    User = "user",
     UserAgent = "user_agent",
     Referer = "referer",
 });

@@ -35,7 +35,7 @@ pub enum Auth {
 pub struct CertificateAuth {
     /// Subjects, whole, as X-Client-Cert-Subject has them: RFC 4514.
     pub subjects: Vec<String>,
-    /// DNS names, in lower case, mail addresses and URIs of its subjectAltName.
+    /// DNS names, mail addresses and URIs of its subjectAltName.
     pub names: Vec<String>,
     /// SHA-256 of the certificate, in lower-case hexadecimal without colons.
     pub fingerprints: Vec<String>,
@@ -75,7 +75,7 @@ keys! { BasicAuth {
 
 keys! { CertificateAuth, settle no_empty_list {
     subjects: Vec::new(), List(CERTIFICATES_MAX, checked(text::field_value));
-    names: Vec::new(), List(CERTIFICATES_MAX, lowered(text::field_value));
+    names: Vec::new(), List(CERTIFICATES_MAX, checked(text::field_value));
     fingerprints: Vec::new(), List(CERTIFICATES_MAX, FINGERPRINT);
 }}
 

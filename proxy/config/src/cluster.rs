@@ -20,6 +20,9 @@ pub struct Cluster {
     pub affinity: Option<Affinity>,
     /// How an endpoint is picked.
     pub balance: Balance,
+    /// With a hash, how many requests an endpoint may have in comparison with its share, in percent; `None` is any
+    /// number.
+    pub hash_load_percent_max: Option<u32>,
     /// Active checks; `None` is off.
     pub health_check: Option<HealthCheck>,
     /// Passive ejection.

@@ -58,6 +58,14 @@ fn cluster(item: &Item<'_>) -> Cluster {
         let path = fields.path.key("affinity");
         fields.problems.add(&path, "a hash already keeps clients at their endpoints; remove it or balance");
     }
+    if cluster.retry.hedge && cluster.protocol == UpstreamProtocol::H2 {
+        let path = fields.path.key("retry").key("hedge");
+        fields.problems.add(&path, "this has no effect with protocol: h2; remove it");
+    }
+    if cluster.hash_load_percent_max.is_some() && !matches!(cluster.balance, Balance::Hash(_)) {
+        let path = fields.path.key("hash_load_percent_max");
+        fields.problems.add(&path, "this has no effect without balance: {hash: …}; remove it");
+    }
     fields.finish();
     cluster
 }
@@ -108,6 +116,7 @@ keys! { Cluster {
     tunnels_max: 20_000, number(0..=10_000_000);
     protocol: UpstreamProtocol::Http1, word();
     balance: Balance::LeastRequests, BALANCE;
+    hash_load_percent_max: None, Or("off", number(101..=10_000));
     affinity: None, Or("off", map());
     health_check: None, Or("off", map());
     ejection: Ejection::default(), map();

@@ -58,6 +58,8 @@ keys! { Limits {
     // Long enough for the response to leave, short enough not to accumulate dead clients.
     half_close_timeout_ms: 1000, number(0..=10 * MINUTE_MS);
     // Reading this much is cheaper than a new connection.
+    // Off: a phone in a tunnel is slower than any attacker needs to be.
+    receive_rate_bytes_min: 0, number(0..=GIB);
     drain_bytes_max: 256 * KIB, number(0..=GIB);
     // A client that cannot send that much in two seconds gains nothing from keeping the connection.
     drain_body_timeout_ms: 2000, number(0..=10 * MINUTE_MS);

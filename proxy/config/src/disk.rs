@@ -21,6 +21,14 @@ pub(super) fn check(config: &Config, problems: &Problems) {
             problems.add(&root.key("error_pages").key(&status.to_string()), message);
         }
     }
+    for (index, route) in config.routes.iter().enumerate() {
+        let path = root.key("routes").index(index).key("error_pages");
+        for (status, page) in &route.error_pages {
+            if let Err(message) = page_is_readable(page) {
+                problems.add(&path.key(&status.to_string()), message);
+            }
+        }
+    }
     if let Some(file) = &config.admin_token_file {
         exists(file, &root.key("admin_token_file"), problems);
     }

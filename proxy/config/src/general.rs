@@ -7,15 +7,16 @@ use std::path::PathBuf;
 use ipnet::{IpNet, Ipv4Net};
 use serde_yaml::Value;
 
-use super::clusters::{LOOPBACK, address, address_shape};
+use super::clusters::{LOOPBACK, STATUSES_MAX, address, address_shape, status_range};
 use super::codec::{Codec, Map, Or, Own, Table, map, word};
 use super::defaults::WORKERS;
 use super::out::{Out, file, list};
+use super::problem::quote;
 use super::reader::{Fields, Item};
 use super::shape::{Key, Shape};
 use super::{
     AccessLog, Address, ControlSocket, Hsts, Http2, Limits, Listener, LogField, LogFormat, LogOutput,
-    Passthrough, Protocol, ProxyProtocol, RedirectToHttps, Word, https, passthrough, text, tls,
+    Passthrough, Protocol, ProxyProtocol, RedirectToHttps, Template, Word, https, passthrough, text, tls,
 };
 
 /// Maximum number of listeners.
@@ -26,6 +27,8 @@ const PAGES_MAX: usize = 200;
 pub(super) const TRUSTED_MAX: usize = 1000;
 /// Maximum number of access log fields: more than there are known ones.
 const LOG_FIELDS_MAX: usize = 64;
+/// Maximum length of the name of such a field, in bytes: each line has it.
+const LOG_NAME_BYTES_MAX: usize = 64;
 /// Maximum bytes of a user or group name (useradd(8) allows 32).
 const ACCOUNT_BYTES_MAX: usize = 64;
 
@@ -129,10 +132,14 @@ pub(super) fn limits(fields: &mut Fields<'_>, base: &Limits) -> Limits {
 pub(super) const NETWORK: Own<IpNet> =
     Own { read: network, write: |network| network.to_string().into(), shape: || Shape::TEXT };
 
-fn network(item: &Item<'_>) -> Option<IpNet> {
-    let text = item.value.as_str().unwrap_or_default();
+/// A network, or an address as a network of its own, in the form that clients are compared in.
+pub fn network_of(text: &str) -> Option<IpNet> {
     let network = text.parse::<IpNet>().map(|network| network.trunc());
-    let network = network.ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from)).map(canonical);
+    network.ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from)).map(canonical)
+}
+
+fn network(item: &Item<'_>) -> Option<IpNet> {
+    let network = network_of(item.value.as_str().unwrap_or_default());
     if network.is_none() {
         item.wrong_kind("an address or a network such as 10.0.0.0/8");
     }
@@ -158,6 +165,16 @@ pub(super) const ERROR_PAGES: Own<BTreeMap<u16, PathBuf>> = Own {
         Value::Mapping(pages.collect())
     },
     shape: || Shape::entries(Shape::TEXT, PAGES_MAX),
+};
+
+/// Statuses of applications whose responses are replaced.
+pub(super) const REPLACED: Own<Vec<(u16, u16)>> = Own {
+    read: |item| {
+        let ranges = item.list(STATUSES_MAX);
+        Some(ranges.iter().filter_map(|item| status_range(item, 400, "502-504")).collect())
+    },
+    write: |ranges| list(ranges, |(low, high)| Value::from(format!("{low}-{high}"))),
+    shape: || Shape::list(Shape::AnyOf(vec![Shape::Integer(400, 599), Shape::TEXT]), STATUSES_MAX),
 };
 
 fn error_pages(item: &Item<'_>) -> BTreeMap<u16, PathBuf> {
@@ -200,8 +217,33 @@ fn access_log(item: &Item<'_>) -> AccessLog {
             }
         }
     }
+    if let Some(item) = fields.get("variables") {
+        if log.format == LogFormat::Combined {
+            item.mistake("the fields of the combined format are fixed; take them out");
+        }
+        log.variables = item.entries(LOG_FIELDS_MAX).into_iter().filter_map(log_variable).collect();
+    }
     fields.finish();
     log
+}
+
+/// A field of the log with a text of its own.
+fn log_variable((name, item): (String, Item<'_>)) -> Option<(String, String)> {
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+    if name.is_empty() || name.len() > LOG_NAME_BYTES_MAX || !name.bytes().all(is_plain) {
+        item.mistake(format!(
+            "{} is not a name of a field; write up to {LOG_NAME_BYTES_MAX} lower-case letters, digits and _",
+            quote(&name)
+        ));
+        return None;
+    }
+    if LogField::ALL.iter().any(|field| field.word() == name) {
+        item.mistake("the log has a field of this name; write another one");
+        return None;
+    }
+    let text = item.any_text()?.to_owned();
+    Template::read(&text).map_err(|mistake| item.mistake(mistake)).ok()?;
+    Some((name, text))
 }
 
 fn write_access_log(log: &AccessLog) -> Value {
@@ -215,6 +257,9 @@ fn write_access_log(log: &AccessLog) -> Value {
     out.put("format", log.format.word());
     if log.format != LogFormat::Combined {
         out.put("fields", list(&log.fields, |field| Value::from(field.word())));
+        let mut variables = Out::default();
+        log.variables.iter().for_each(|(name, text)| variables.put(name, text.as_str()));
+        out.put("variables", variables.done());
     }
     out.done()
 }
@@ -225,6 +270,7 @@ fn access_log_shape() -> Shape {
         Key::optional("output", output()),
         Key::optional("format", word::<LogFormat>().shape()),
         Key::optional("fields", Shape::some(word::<LogField>().shape(), LOG_FIELDS_MAX)),
+        Key::optional("variables", Shape::entries(Shape::Text { least: 0 }, LOG_FIELDS_MAX)),
     ];
     Shape::AnyOf(vec![output(), Shape::Map(keys)])
 }

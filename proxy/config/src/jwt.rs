@@ -121,7 +121,12 @@ const CLAIMS: Own<BTreeMap<String, String>> = Own {
         let mut claims = BTreeMap::new();
         for (claim, item) in item.entries(ITEMS_MAX) {
             let Some(field) = item.checked(|name| text::edited_field_name(name, true)) else { continue };
-            if claims.insert(field.to_ascii_lowercase(), claim).is_some() {
+            // Applications by CGI, WSGI and Rack read an underscore as a dash.
+            let is_same =
+                |other: &String| other.replace('_', "-") == field.to_ascii_lowercase().replace('_', "-");
+            let is_taken = claims.keys().any(is_same);
+            claims.insert(field.to_ascii_lowercase(), claim);
+            if is_taken {
                 item.mistake(format!(
                     "{} has the value of another claim as well; write another field",
                     quote(&field)

@@ -17,6 +17,7 @@ mod clusters;
 mod codec;
 mod condition;
 mod control;
+mod cors;
 mod defaults;
 mod disk;
 mod file;
@@ -84,10 +85,12 @@ pub use cluster::{
 };
 pub use condition::{Conditions, Exceptions, HeaderMatch, ParameterMatch, pattern, patterns};
 pub use control::{ControlSocket, ServicesState};
+pub use cors::Cors;
 pub use defaults::WEIGHT;
 pub use disk::can_spool;
 pub use disk::lacks_unnamed_files;
 pub use file::{load, outdated_keys, parse, short_form, to_json, to_yaml};
+pub use general::network_of;
 pub use http2::{Http2, Http2Limits};
 pub use https::{Hsts, RedirectToHttps};
 pub use jwt::{JwtAlgorithm, JwtAuth};
@@ -102,7 +105,7 @@ pub use retry::{Retry, ServerErrors};
 pub use rewrite::{QueryRule, RewritePart, RewriteTemplate};
 pub use route::{Action, HeaderEdits, Route};
 pub use schema::{NumberRange, number_ranges, schema};
-pub use template::{Template, TemplatePart, Variable};
+pub use template::{Template, TemplatePart, Variable, group_of};
 pub use tls::{CIPHER_SUITES, CertificateFiles, ClientAuth, ClientAuthMode, Tls, TlsVersion};
 pub use token::read_token;
 pub use tracing::Tracing;
@@ -136,6 +139,8 @@ pub struct Config {
     pub response_request_id: bool,
     /// Files used as the body of our own responses, by status.
     pub error_pages: BTreeMap<u16, PathBuf>,
+    /// Statuses of applications whose responses they replace, as ranges.
+    pub error_pages_for: Vec<(u16, u16)>,
     /// Where and how exchanges are logged.
     pub access_log: AccessLog,
     /// How exchanges are traced; `None` is off.

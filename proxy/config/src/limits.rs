@@ -15,6 +15,8 @@ pub struct Limits {
     pub target_bytes_max: usize,
     /// Bytes of a request body (413 beyond).
     pub body_bytes_max: u64,
+    /// Bytes of a request body that must arrive in a second of waiting, after the first ten; 0 is any number (408 below).
+    pub receive_rate_bytes_min: u64,
     /// Bytes of one chunk-size line with its extensions.
     pub chunk_line_bytes_max: usize,
     /// Bytes of a trailer section.

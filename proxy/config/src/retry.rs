@@ -3,7 +3,7 @@
 use serde_yaml::Value;
 
 use super::clusters::{STATUSES_MAX, status_range};
-use super::codec::{Own, keys, number};
+use super::codec::{Flag, Own, keys, number};
 use super::out::list;
 use super::reader::Item;
 use super::shape::Shape;
@@ -23,7 +23,10 @@ pub struct Retry {
     pub connect_attempts_max: u32,
     /// Statuses with which an idempotent request goes to another endpoint; 502 includes a connection that breaks.
     pub statuses: ServerErrors,
-    /// Retries for `statuses`, in percent of the requests.
+    /// Whether an idempotent request goes to a second endpoint as well, when the first is slower than for 95 of 100
+    /// requests; the first answer counts.
+    pub hedge: bool,
+    /// Retries for `statuses` and second requests of `hedge`, in percent of the requests.
     pub budget_percent: u32,
 }
 
@@ -34,6 +37,8 @@ keys! { Retry {
     connect_attempts_max: 2, number(0..=100);
     // None: an application may respond with an error after it has acted.
     statuses: ServerErrors::default(), STATUSES;
+    // Off: it does work twice, which pays only where a few answers are much slower than the rest.
+    hedge: false, Flag;
     // The load of an outage grows by a fifth and not more.
     budget_percent: 20, number(1..=100);
 }}

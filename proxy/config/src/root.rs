@@ -7,7 +7,8 @@ use serde_yaml::Value;
 use super::codec::{File, Flag, List, Optional, Or, Table, checked, keys, map, number, word};
 use super::defaults::DAY_MS;
 use super::general::{
-    ACCESS_LOG, ADMIN, CONTROL, DEMO_ORIGIN, ERROR_PAGES, NETWORK, TRUSTED_MAX, WORKER_COUNT, account,
+    ACCESS_LOG, ADMIN, CONTROL, DEMO_ORIGIN, ERROR_PAGES, NETWORK, REPLACED, TRUSTED_MAX, WORKER_COUNT,
+    account,
 };
 use super::out::Out;
 use super::path::Path;
@@ -30,6 +31,7 @@ keys! { Config {
     via: false, Flag;
     response_request_id: true, Flag;
     error_pages: BTreeMap::new(), ERROR_PAGES;
+    error_pages_for: Vec::new(), REPLACED;
     access_log: AccessLog::default(), ACCESS_LOG;
     tracing: None, Or("off", map());
     debug_token_file: None, Optional(File);

@@ -1,6 +1,9 @@
 //! Configured routes. Types only; `routes` reads them.
 
-use super::{Access, Auth, Buffering, Conditions, Exceptions, Retry, RouteDirect};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use super::{Access, Auth, Buffering, Conditions, Cors, Exceptions, Retry, RouteDirect};
 
 /// A match rule and its action.
 ///
@@ -37,6 +40,12 @@ pub struct Route {
     pub add_prefix: Option<String>,
     /// Host sent upstream instead of the client's.
     pub host_rewrite: Option<String>,
+    /// What browsers are told about scripts of other sites.
+    pub cors: Option<Cors>,
+    /// Files used as the body of our own responses on this route, by status, in place of those of all routes.
+    pub error_pages: BTreeMap<u16, PathBuf>,
+    /// Overrides for which statuses of the application they are used.
+    pub error_pages_for: Option<Vec<(u16, u16)>>,
     /// Edits of the request head.
     pub request_headers: HeaderEdits,
     /// Edits of the response head.
@@ -71,6 +80,8 @@ pub enum Action {
         status: u16,
         /// Body bytes.
         body: String,
+        /// Whether the body has variables.
+        is_template: bool,
         /// Content-Type of the body.
         content_type: String,
     },

@@ -10,6 +10,7 @@ use super::auth::AUTH;
 use super::codec::{Codec, Flag, List, Optional, Own, Table, checked, keys, lowered, map, number, word};
 use super::condition::NOT;
 use super::defaults::{BODY_IDLE_TIMEOUT_MS, RESPONSE_TIMEOUT_MS};
+use super::general::{ERROR_PAGES, REPLACED};
 use super::out::{Out, list};
 use super::path::Path;
 use super::rate_limit::OF_ROUTE_MAX;
@@ -17,7 +18,7 @@ use super::reader::{Fields, Item};
 use super::shape::{Key, Shape};
 use super::{
     Action, Buffering, Cluster, Conditions, Config, Exceptions, HeaderEdits, Protocol, Retry,
-    RewriteTemplate, Route, RouteDirect, Template, condition, text,
+    RewriteTemplate, Route, RouteDirect, Template, condition, group_of, text,
 };
 
 /// Maximum number of routes.
@@ -42,6 +43,9 @@ keys! { Route {
     rewrite: None, Optional(checked(|_| Ok(())));
     add_prefix: None, Optional(checked(added_prefix));
     host_rewrite: None, Optional(checked(text::host_value));
+    cors: None, Optional(map());
+    error_pages: BTreeMap::new(), ERROR_PAGES;
+    error_pages_for: None, Optional(REPLACED);
     request_headers: HeaderEdits::default(), REQUEST_EDITS;
     response_headers: HeaderEdits::default(), RESPONSE_EDITS;
     direct_return: RouteDirect::Auto, word();
@@ -106,6 +110,7 @@ fn route(item: &Item<'_>, clusters: &BTreeMap<String, Cluster>) -> Route {
             .add(&fields.path.key("strip_prefix"), "path_prefix is missing; write the prefix to strip");
     }
     check_rewrite(&fields, &route);
+    check_groups(&fields, &route);
     route.buffering.read_keys(&mut fields);
     if let Some(item) = fields.get("retry") {
         let mut retry = match &route.action {
@@ -139,6 +144,34 @@ fn check_rewrite(fields: &Fields<'_>, route: &Route) {
     }
     if route.strip_prefix || route.add_prefix.is_some() {
         fields.problems.add(&path, "the template is the whole path; remove strip_prefix and add_prefix");
+    }
+}
+
+/// Reports variables that name a group which `path_regex` does not have.
+fn check_groups(fields: &Fields<'_>, route: &Route) {
+    let pattern = route.path_regex.as_deref().map(super::pattern);
+    let edits = [("request_headers", &route.request_headers), ("response_headers", &route.response_headers)];
+    let of_edits = edits
+        .iter()
+        .flat_map(|(key, edits)| edits.set.iter().chain(&edits.add).map(move |(_, text)| (*key, text)));
+    let of_action = match &route.action {
+        Action::Redirect { location, .. } => Some(("redirect", location)),
+        Action::Respond { body, is_template: true, .. } => Some(("respond", body)),
+        Action::Cluster(_) | Action::Respond { .. } => None,
+    };
+    for (key, text) in of_edits.chain(of_action) {
+        let Ok(template) = Template::read(text) else { continue };
+        for group in template.groups() {
+            let what = match &pattern {
+                // A mistake in the expression was reported.
+                Some(Err(_)) => continue,
+                Some(Ok(pattern)) if group_of(pattern, group).is_some() => continue,
+                Some(Ok(pattern)) => format!("it has {}", pattern.captures_len() - 1),
+                None => "the route has no path_regex".to_owned(),
+            };
+            let message = format!("{{group:{group}}} is not a group of path_regex: {what}");
+            fields.problems.add(&fields.path.key(key), message);
+        }
     }
 }
 
@@ -178,6 +211,7 @@ pub(super) fn shape() -> Shape {
     let respond = vec![
         Key::optional("status", Shape::Integer(*RESPOND.start(), *RESPOND.end())),
         Key::optional("body", Shape::Text { least: 0 }),
+        Key::optional("template", Shape::Text { least: 0 }),
         Key::optional("content_type", Shape::TEXT),
     ];
     let mut keys = vec![
@@ -241,15 +275,32 @@ fn redirect_action(item: &Item<'_>) -> Action {
 fn respond_action(item: &Item<'_>) -> Action {
     let mut fields = item.fields();
     let status = fields.number("status", RESPOND).map_or(200, |status| status as u16);
-    let body = fields.get("body").and_then(|item| item.any_text()).unwrap_or_default().to_owned();
+    let (fixed, template) = (fields.get("body"), fields.get("template"));
+    if fixed.is_some() && template.is_some() {
+        fields.mistake("body and template exclude each other; keep one");
+    }
+    let is_template = template.is_some();
+    let text = template.or(fixed).and_then(|item| {
+        let text = item.any_text()?;
+        let read = if is_template { Template::read(text).map(drop) } else { Ok(()) };
+        read.map_err(|mistake| item.mistake(mistake)).ok().map(|()| text)
+    });
+    let body = text.unwrap_or_default().to_owned();
     // RFC 9110 6.4.1: these statuses never have content.
     if matches!(status, 204 | 304) && !body.is_empty() {
         fields.mistake(format!("a {status} response has no body; remove body"));
     }
     let content_type = fields.get("content_type").and_then(|item| item.checked(text::field_value));
+    let is_code = content_type.as_ref().is_some_and(|kind| {
+        let kind = kind.to_ascii_lowercase();
+        kind.contains("javascript") || kind.contains("ecmascript") || kind.contains("css")
+    });
+    if is_template && is_code {
+        fields.mistake("values of clients cannot be escaped in code; write body, or a template of JSON");
+    }
     fields.finish();
     let content_type = content_type.unwrap_or_else(|| "text/plain; charset=utf-8".to_owned());
-    Action::Respond { status, body, content_type }
+    Action::Respond { status, body, is_template, content_type }
 }
 
 fn write_action(out: &mut Out, action: &Action) {
@@ -261,9 +312,9 @@ fn write_action(out: &mut Out, action: &Action) {
             inner.put("location", location.as_str());
             out.put("redirect", inner.done());
         }
-        Action::Respond { status, body, content_type } => {
+        Action::Respond { status, body, is_template, content_type } => {
             inner.put("status", *status);
-            inner.put("body", body.as_str());
+            inner.put(if *is_template { "template" } else { "body" }, body.as_str());
             inner.put("content_type", content_type.as_str());
             out.put("respond", inner.done());
         }
@@ -344,6 +395,7 @@ fn refuse_idle_keys(fields: &Fields<'_>, route: &Route) {
         ("response_timeout", route.response_timeout_ms.is_some()),
         ("body_idle_timeout", route.body_idle_timeout_ms.is_some()),
         ("retry", route.retry.is_some()),
+        ("error_pages_for", route.error_pages_for.is_some()),
     ];
     for (key, given) in idle.into_iter().chain(route.buffering.differences()) {
         if given {

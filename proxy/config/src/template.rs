@@ -1,5 +1,7 @@
 //! Text with variables, `{client_ip}`, that are replaced by what is known of a request.
 
+use regex::bytes::Regex;
+
 use super::Mistake;
 use super::problem::quote;
 use super::text::{field_name, is_token};
@@ -30,6 +32,8 @@ macro_rules! variables {
             Header(String),
             /// The first cookie of the request with this name.
             Cookie(String),
+            /// What a group of the route's `path_regex` matched; its number or name.
+            Group(String),
         }
 
         /// Their names, without those that take a name.
@@ -47,6 +51,8 @@ macro_rules! variables {
 variables! {
     /// Address of the client; behind trusted proxies, the one that they report.
     ClientIp = "client_ip";
+    /// Port of the client; empty if a proxy reports the client, because it does not report the port.
+    ClientPort = "client_port";
     /// Host of the request, without a port.
     Host = "host";
     /// Path as the client sent it.
@@ -118,8 +124,24 @@ impl Template {
         self.variables() == 0
     }
 
+    /// The groups of `path_regex` that it refers to.
+    pub fn groups(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter_map(|part| match part {
+            TemplatePart::Variable(Variable::Group(name)) => Some(name.as_str()),
+            TemplatePart::Text(_) | TemplatePart::Variable(_) => None,
+        })
+    }
+
     fn variables(&self) -> usize {
         self.0.iter().filter(|part| matches!(part, TemplatePart::Variable(_))).count()
+    }
+}
+
+/// The index of a group, by its number or name.
+pub fn group_of(pattern: &Regex, name: &str) -> Option<usize> {
+    match name.parse::<usize>() {
+        Ok(number) => Some(number).filter(|number| *number < pattern.captures_len()),
+        Err(_) => pattern.capture_names().position(|known| known == Some(name)),
     }
 }
 
@@ -129,13 +151,17 @@ fn variable(text: &str, word: &str) -> Result<Variable, Mistake> {
             Some(Variable::Header(name.to_ascii_lowercase()))
         }
         Some(("cookie", name)) if is_token(name) => Some(Variable::Cookie(name.to_owned())),
+        Some(("group", name)) if !name.is_empty() => Some(Variable::Group(name.to_owned())),
         Some(_) => None,
         None => named(word),
     };
     known.ok_or_else(|| {
         let hint = match super::nearest::nearest(word, WORDS) {
             Some(near) => format!("did you mean {{{near}}}?"),
-            None => format!("known are {}, header:NAME, cookie:NAME, and {{{{ for a brace", WORDS.join(", ")),
+            None => format!(
+                "known are {}, header:NAME, cookie:NAME, group:NAME, and {{{{ for a brace",
+                WORDS.join(", ")
+            ),
         };
         format!("{} has an unknown variable, {{{word}}}; {hint}", quote(text)).into()
     })
@@ -166,7 +192,7 @@ mod tests {
     fn mistakes_say_what_to_write() {
         for (source, wanted) in [
             ("{clientip}", "has an unknown variable, {clientip}; did you mean {client_ip}?"),
-            ("{zzzzzz}", "known are client_ip, host"),
+            ("{zzzzzz}", "known are client_ip, client_port, host"),
             ("{header:}", "has an unknown variable"),
             ("{header:a b}", "has an unknown variable"),
             ("{\"a\": 1}", "has an unknown variable"),

@@ -186,7 +186,7 @@ pub(super) fn location(text: &str) -> Check {
         .into());
     }
     // A client must not choose where another one is sent.
-    let chosen = ["{path}", "{query}", "{header:", "{cookie:"];
+    let chosen = ["{path}", "{query}", "{header:", "{cookie:", "{group:"];
     if chosen.iter().any(|word| text.contains(&format!("//{word}")))
         || chosen[2..].iter().any(|word| text.starts_with(word))
     {
@@ -194,7 +194,39 @@ pub(super) fn location(text: &str) -> Check {
             format!("{} takes its host from the client; write a host or {{host}}", quote(text)).into()
         );
     }
-    Template::read(text).map(drop)
+    Template::read(text)?;
+    no_chosen_host(text)
+}
+
+/// Refuses variables that a client chooses between the scheme and the first slash of the path: `@`, `:` or a dot in them
+/// would make another host.
+fn no_chosen_host(text: &str) -> Check {
+    let Some((scheme, rest)) = text.split_once(':').filter(|(scheme, _)| !scheme.contains(['/', '?', '#']))
+    else {
+        return Ok(());
+    };
+    // `{header:x}` and the like have a colon of their own.
+    if scheme.matches('{').count() != scheme.matches('}').count() {
+        return Ok(());
+    }
+    let Some(rest) = rest.strip_prefix("//") else {
+        return match rest.contains('{') {
+            true => Err(format!("{} has no // behind its scheme; write https://", quote(text)).into()),
+            false => Ok(()),
+        };
+    };
+    // A path begins with a slash, and a query with a question mark.
+    let ends = [rest.find('/'), rest.find("{path}"), rest.find("{query}")];
+    let end = ends.into_iter().flatten().min().unwrap_or(rest.len());
+    let host = rest[..end].replace("{host}", "");
+    if host.contains('{') {
+        return Err(format!(
+            "{} takes a part of its host from the client; write a / before the variable, or only {{host}}",
+            quote(text)
+        )
+        .into());
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -159,7 +159,11 @@ async fn keys(client: &HttpClient, asked: &KeyQuestion) -> Result<KeySet, Failur
             return Err(failed(format!("its response has the status {}", response.status().as_u16())));
         }
         let text = whole(response.into_body(), KEYS_BYTES_MAX, "").await?;
-        KeySet::parse(&text, false).map_err(failed)
+        let keys = KeySet::parse(&text, false).map_err(failed)?;
+        if keys.is_empty() {
+            tracing::warn!(url = %asked.url, "none of the issuer's keys can be used; nobody passes");
+        }
+        Ok(keys)
     };
     timeout(asked.limit, fetching).await.unwrap_or_else(|_| Err(late(asked.limit)))
 }

@@ -13,6 +13,7 @@ pub mod state_file;
 pub mod resolve;
 pub mod acme;
 mod authority;
+mod networks;
 mod outbound;
 
 // -- what it shows --

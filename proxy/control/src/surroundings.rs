@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use sluice_config::{Address, Config};
+use sluice_engine::equipment::{Equipment, EquipmentError};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::commands;
@@ -17,6 +18,14 @@ use crate::commands;
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Maximum number of names that are looked up; each takes a thread.
 const NAMES_MAX: usize = 64;
+
+/// Reads the files without which sluice does not start: users, keys, networks, error pages.
+///
+/// # Errors
+/// Names the first that cannot be used.
+pub fn read_files(config: &Config) -> Result<(), EquipmentError> {
+    Equipment::read(config, None).map(drop)
+}
 
 /// A sentence for each problem, prefixed with its path.
 pub fn warnings(config: &Config) -> Vec<String> {

@@ -96,6 +96,8 @@ reasons! {
     HeaderTimeout = "header_timeout", Downstream, 408;
     /// The request body stalled.
     BodyTimeout = "body_timeout", Downstream, 408;
+    /// The request body arrives more slowly than `receive_rate_min`.
+    BodyTooSlow = "body_too_slow", Downstream, 408;
     /// The body is over the limit.
     BodyTooLarge = "body_too_large", Downstream, 413;
     /// The target is over the limit.

@@ -16,6 +16,7 @@ pub mod http_challenges;
 pub mod rate_limit;
 pub mod bans;
 pub mod client_places;
+pub mod cors;
 pub mod auth;
 pub mod tls;
 

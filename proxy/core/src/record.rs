@@ -84,6 +84,8 @@ pub struct ExchangeRecord<'a> {
     pub path: Option<BodyPath>,
     /// X-Request-Id, received or generated.
     pub request_id: &'a [u8],
+    /// Who sent the request, if the route asks for it; else empty.
+    pub user: &'a str,
     /// User-Agent; empty when absent.
     pub user_agent: &'a [u8],
     /// Referer; empty when absent.
@@ -120,6 +122,7 @@ impl ExchangeRecord<'static> {
             reason: None,
             path: Some(BodyPath::Copy),
             request_id: b"id-1",
+            user: "",
             user_agent: b"curl/8",
             referer: b"",
             fields: &[],

@@ -19,7 +19,10 @@ pub fn detours(route: &Route, config: &Config) -> Vec<(&'static str, &'static st
         (route.buffering.response_body_bytes_max > 0, "response_body_max", "counts their bytes"),
         (is_edited, "response_headers", "changes their heads"),
         (copies_to_client(route), "auth.forward.copy_to_client", "adds fields"),
+        (route.cors.is_some(), "cors", "decides about fields"),
+        (replaces(route, config), "error_pages_for", "replaces responses"),
         (config.via, "via", "adds a field"),
+        (hedges(route, config.clusters.get(name)), "retry.hedge", "asks two endpoints"),
         (retries_by_status(route, config.clusters.get(name)), "retry.statuses", "may drop them"),
     ];
     let cluster = config.clusters.get(name).into_iter().flat_map(cluster_detours);
@@ -28,6 +31,16 @@ pub fn detours(route: &Route, config: &Config) -> Vec<(&'static str, &'static st
 
 fn copies_to_client(route: &Route) -> bool {
     matches!(&route.auth, Some(Auth::Forward(forward)) if !forward.copy_to_client.is_empty())
+}
+
+fn replaces(route: &Route, config: &Config) -> bool {
+    let statuses = route.error_pages_for.as_ref().unwrap_or(&config.error_pages_for);
+    let mut pages = route.error_pages.keys().chain(config.error_pages.keys());
+    pages.any(|status| statuses.iter().any(|(low, high)| (low..=high).contains(&status)))
+}
+
+fn hedges(route: &Route, cluster: Option<&Cluster>) -> bool {
+    route.retry.or(cluster.map(|cluster| cluster.retry)).is_some_and(|retry| retry.hedge)
 }
 
 fn retries_by_status(route: &Route, cluster: Option<&Cluster>) -> bool {

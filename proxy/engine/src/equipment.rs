@@ -5,7 +5,8 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sluice_config::{Auth, Config, JwtAuth};
+use sluice_config::{Access, Auth, Config, JwtAuth, Route};
+use sluice_core::access::{NetworkList, NetworkLists};
 use sluice_core::auth::jwt::{KeySet, KeyStore};
 use sluice_core::auth::{Passwords, Users};
 
@@ -20,6 +21,10 @@ const KEYS_BYTES_MAX: u64 = 1 << 20;
 pub struct Equipment {
     /// Bodies of sluice's own error responses.
     pub pages: ErrorPages,
+    /// The same for routes that have pages of their own, by name.
+    pub(crate) pages_of_routes: BTreeMap<String, ErrorPages>,
+    /// Networks by file.
+    pub networks: NetworkLists,
     /// Users by file.
     pub(crate) users: BTreeMap<PathBuf, Arc<Users>>,
     /// Compares passwords; only if there are users.
@@ -74,21 +79,7 @@ impl Equipment {
         before: Option<&Self>,
         start_authority: impl FnOnce() -> io::Result<Arc<dyn Authority>>,
     ) -> Result<Self, EquipmentError> {
-        let pages = ErrorPages::load(&config.error_pages)?;
-        let mut loaded = Self { pages, ..Self::default() };
-        let mut asks = false;
-        for (index, route) in config.routes.iter().enumerate() {
-            let path = |key: &str| format!("routes[{index}].auth.{key}");
-            match &route.auth {
-                Some(Auth::Basic(basic)) => loaded.load_users(&basic.file, &path("basic.file"))?,
-                Some(Auth::Jwt(jwt)) => {
-                    loaded.load_keys(jwt, before, &path("jwt.keys_file"))?;
-                    asks = true;
-                }
-                Some(Auth::Forward(_)) => asks = true,
-                Some(Auth::Certificate(_)) | None => {}
-            }
-        }
+        let mut loaded = Self::read(config, before)?;
         loaded.passwords = before.and_then(|before| before.passwords.clone());
         if loaded.passwords.is_none() && !loaded.users.is_empty() {
             loaded.passwords = Some(
@@ -96,10 +87,50 @@ impl Equipment {
             );
         }
         loaded.authority = before.and_then(|before| before.authority.clone());
-        if loaded.authority.is_none() && asks {
+        let asks = |route: &Route| matches!(route.auth, Some(Auth::Forward(_) | Auth::Jwt(_)));
+        if loaded.authority.is_none() && config.routes.iter().any(asks) {
             loaded.authority = Some(start_authority().map_err(|error| format!("auth: {error}"))?);
         }
         Ok(loaded)
+    }
+
+    /// Reads the files that the configuration names, and starts nothing. Blocks.
+    ///
+    /// # Errors
+    /// Names the first file that cannot be used.
+    pub fn read(config: &Config, before: Option<&Self>) -> Result<Self, EquipmentError> {
+        let pages = ErrorPages::load(&config.error_pages)?;
+        let mut loaded = Self { pages, ..Self::default() };
+        for (index, route) in config.routes.iter().enumerate() {
+            if !route.error_pages.is_empty() {
+                let pages = loaded.pages.with(&route.error_pages, &format!("routes[{index}]."))?;
+                loaded.pages_of_routes.insert(route.name.clone(), pages);
+            }
+            for (key, file) in route.access.iter().flat_map(Access::files) {
+                loaded.load_networks(file, &format!("routes[{index}].access.{key}"))?;
+            }
+            let path = |key: &str| format!("routes[{index}].auth.{key}");
+            match &route.auth {
+                Some(Auth::Basic(basic)) => loaded.load_users(&basic.file, &path("basic.file"))?,
+                Some(Auth::Jwt(jwt)) => loaded.load_keys(jwt, before, &path("jwt.keys_file"))?,
+                Some(Auth::Forward(_) | Auth::Certificate(_)) | None => {}
+            }
+        }
+        for (index, rule) in config.access.iter().enumerate() {
+            for (key, file) in rule.access.files() {
+                loaded.load_networks(file, &format!("access[{index}].{key}"))?;
+            }
+        }
+        Ok(loaded)
+    }
+
+    fn load_networks(&mut self, file: &Path, path: &str) -> Result<(), EquipmentError> {
+        if !self.networks.contains_key(file) {
+            let list =
+                NetworkList::load(file).map_err(|error| format!("{path}: {}: {error}", file.display()))?;
+            self.networks.insert(file.to_owned(), Arc::new(list));
+        }
+        Ok(())
     }
 
     fn load_users(&mut self, file: &Path, path: &str) -> Result<(), EquipmentError> {
@@ -120,8 +151,14 @@ impl Equipment {
             Some(file) => {
                 let problem = |what: String| format!("{path}: {}: {what}", file.display());
                 let text = read_small(file).map_err(|error| problem(error.to_string()))?;
-                let keys = KeySet::parse(&text, has_secrets(jwt));
-                Arc::new(KeyStore::fixed(keys.map_err(|error| problem(error.to_string()))?))
+                let keys =
+                    KeySet::parse(&text, has_secrets(jwt)).map_err(|error| problem(error.to_string()))?;
+                if keys.is_empty() {
+                    let what = "no key that can be used: RSA from 2048 bits, P-256, P-384, Ed25519, or a secret as long \
+                                as its hash";
+                    return Err(problem(what.to_owned()).into());
+                }
+                Arc::new(KeyStore::fixed(keys))
             }
             None => {
                 let before = before.and_then(|before| before.keys.get(&source));

@@ -10,6 +10,7 @@ pub(crate) mod http2;
 pub(crate) mod exchange;
 pub mod upstream;
 pub(crate) mod body;
+mod body_kind;
 pub(crate) mod spool;
 pub mod tunnel;
 pub mod response;

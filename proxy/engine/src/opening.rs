@@ -45,6 +45,11 @@ impl Opening {
         }
     }
 
+    /// Whether all of it is in its bytes.
+    pub(crate) fn is_text(&self) -> bool {
+        self.fields.is_none()
+    }
+
     /// The sink for a head that sluice generates.
     pub(crate) fn head(&mut self) -> &mut dyn HeadSink {
         match &mut self.fields {

@@ -4,10 +4,12 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use sluice_config::{Template, TemplatePart, Variable};
 use sluice_core::error::Reason;
 use sluice_core::html::escape_html;
+use sluice_core::router::encoded_path;
 use sluice_core::service::entry::ServiceEntry;
 use sluice_http::{FieldEdits, FieldKind, Framing, Method, RequestHead, Version, canonical_reason};
 
@@ -27,7 +29,10 @@ const PAGE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Bodies of error pages by status, with their type.
 #[derive(Clone, Default)]
-pub struct ErrorPages(BTreeMap<u16, (&'static str, Vec<u8>)>);
+pub struct ErrorPages(BTreeMap<u16, Arc<Page>>);
+
+/// The type of a page, and its content.
+type Page = (&'static str, Vec<u8>);
 
 impl ErrorPages {
     /// Reads the configured files.
@@ -35,9 +40,17 @@ impl ErrorPages {
     /// # Errors
     /// Names the file that cannot be used.
     pub fn load(pages: &BTreeMap<u16, PathBuf>) -> Result<Self, PagesError> {
-        let mut loaded = BTreeMap::new();
+        Self::default().with(pages, "")
+    }
+
+    /// These pages with those of a route, which have precedence. `place` is where the configuration names them.
+    ///
+    /// # Errors
+    /// Names the file that cannot be used.
+    pub(crate) fn with(&self, pages: &BTreeMap<u16, PathBuf>, place: &str) -> Result<Self, PagesError> {
+        let mut loaded = self.0.clone();
         for (status, path) in pages {
-            let problem = |what: String| format!("error_pages.{status}: {}: {what}", path.display());
+            let problem = |what: String| format!("{place}error_pages.{status}: {}: {what}", path.display());
             let size = std::fs::metadata(path).map_err(|error| problem(error.to_string()))?.len();
             if size > PAGE_BYTES_MAX {
                 return Err(problem(format!("{size} bytes; the maximum is {PAGE_BYTES_MAX}")).into());
@@ -48,9 +61,15 @@ impl ErrorPages {
                 Some("txt") => "text/plain; charset=utf-8",
                 _ => "text/html; charset=utf-8",
             };
-            loaded.insert(*status, (content_type, body));
+            loaded.insert(*status, Arc::new((content_type, body)));
         }
         Ok(Self(loaded))
+    }
+
+    /// The statuses within these ranges that have a page, in order.
+    pub(crate) fn statuses_within(&self, ranges: &[(u16, u16)]) -> Box<[u16]> {
+        let is_within = |status: &u16| ranges.iter().any(|(low, high)| (low..=high).contains(&status));
+        self.0.keys().copied().filter(is_within).collect()
     }
 }
 
@@ -70,38 +89,48 @@ pub(crate) struct Local<'a> {
     is_to_head: bool,
     /// Changes of the route, if it responds by itself.
     edits: Option<&'a FieldEdits>,
+    /// Whether it has the fields that every response of its route gets.
+    is_complete: bool,
 }
+
+/// Fields of which a response may have several.
+const LISTS: [&[u8]; 3] = [b"Set-Cookie", b"Vary", b"WWW-Authenticate"];
 
 /// Maximum length of a Location from a template, in bytes: twice the default maximum of a target.
 const LOCATION_BYTES_MAX: usize = 16 * 1024;
 
 /// Expands a template to a Location with the values of its variables, in one pass; `None` if it gets too long. The
 /// result never starts with two slashes, or with a slash and a backslash: browsers would take either for another host.
-fn location<'v>(template: &Template, value: &dyn Fn(&Variable) -> Cow<'v, [u8]>) -> Option<String> {
+fn location<'v>(template: &Template, value: &dyn Fn(&Variable) -> Cow<'v, [u8]>) -> Result<String, Reason> {
     let mut location = String::new();
     for part in &template.0 {
         match part {
             TemplatePart::Text(text) => location.push_str(text),
             TemplatePart::Variable(variable) => {
                 let value = value(variable);
+                // What comes next would be taken for the host, and the client has chosen it.
+                if value.is_empty() && location.ends_with("://") {
+                    return Err(Reason::BadRequest);
+                }
                 match variable {
                     // `*` has no path.
                     Variable::Path if !value.starts_with(b"/") => push_path(&mut location, b"/"),
                     Variable::Path => push_path(&mut location, &value),
+                    Variable::Group(_) => push_path(&mut location, &encoded_path(&value)),
                     Variable::Query | Variable::Host => location.push_str(&String::from_utf8_lossy(&value)),
                     _ => push_encoded(&mut location, &value),
                 }
             }
         }
         if location.len() > LOCATION_BYTES_MAX {
-            return None;
+            return Err(Reason::TargetTooLong);
         }
     }
     // If the parts in front are empty, slashes can meet at the start.
     while location.starts_with("//") || location.starts_with("/\\") {
         location.remove(1);
     }
-    (location.len() <= LOCATION_BYTES_MAX).then_some(location)
+    Ok(location)
 }
 
 /// Appends a value that may have any bytes as a part of a path or a query (RFC 3986 2.3).
@@ -144,6 +173,7 @@ impl<'a> Local<'a> {
             message: String::new(),
             is_to_head: false,
             edits: None,
+            is_complete: false,
         }
     }
 
@@ -167,6 +197,18 @@ impl<'a> Local<'a> {
     pub(crate) fn passed_on(status: u16, fields: Fields, body: Vec<u8>) -> Self {
         let fields = fields.into_iter().map(|(name, value)| (Cow::Owned(name), value)).collect();
         Self { body: Some(("", Cow::Owned(body))), fields, ..Self::fixed(status, "", "") }
+    }
+
+    /// The same with another body.
+    pub(crate) fn with_body(self, body: Vec<u8>) -> Self {
+        let content_type = self.body.as_ref().map_or("", |(content_type, _)| content_type);
+        Self { body: Some((content_type, Cow::Owned(body))), ..self }
+    }
+
+    /// The error page of a status, with these fields of the application.
+    pub(crate) fn page_for(status: u16, fields: Fields) -> Self {
+        let fields = fields.into_iter().map(|(name, value)| (Cow::Owned(name), value)).collect();
+        Self { body: None, fields, ..Self::fixed(status, "", "") }.complete()
     }
 
     /// The failure that it reports.
@@ -207,6 +249,7 @@ impl<'a> Local<'a> {
             message: String::new(),
             is_to_head: false,
             edits: None,
+            is_complete: false,
         }
     }
 
@@ -219,7 +262,7 @@ impl<'a> Local<'a> {
         template: &Template,
         value: &dyn Fn(&Variable) -> Cow<'v, [u8]>,
     ) -> Result<Self, Reason> {
-        let location = location(template, value).ok_or(Reason::TargetTooLong)?;
+        let location = location(template, value)?;
         Ok(Self {
             status,
             reason: None,
@@ -229,7 +272,23 @@ impl<'a> Local<'a> {
             message: String::new(),
             is_to_head: false,
             edits: None,
+            is_complete: false,
         })
+    }
+
+    /// Changes of the route, if it responds by itself.
+    pub(crate) fn edits(&self) -> Option<&'a FieldEdits> {
+        self.edits
+    }
+
+    /// The same, as one that has the fields which every response of its route gets.
+    pub(crate) fn complete(self) -> Self {
+        Self { is_complete: true, ..self }
+    }
+
+    /// Whether it has the fields that every response of its route gets.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.is_complete
     }
 
     /// Whether it reports a failure.
@@ -254,8 +313,8 @@ impl<'a> Local<'a> {
         if let Some((content_type, body)) = &self.body {
             return (content_type, Cow::Borrowed(body));
         }
-        if let Some((content_type, page)) = pages.0.get(&self.status) {
-            return (content_type, Cow::Borrowed(page));
+        if let Some(page) = pages.0.get(&self.status) {
+            return (page.0, Cow::Borrowed(&page.1));
         }
         let phrase = canonical_reason(self.status);
         let word = self.reason.map_or("", Reason::word);
@@ -304,10 +363,14 @@ fn preferred(head: &RequestHead) -> Kind {
 /// The additional content of a response.
 #[derive(Default)]
 pub(crate) struct Further<'a> {
+    /// Changes of the route.
+    pub(crate) edits: Option<&'a FieldEdits>,
     /// A body that replaces the generated one.
     pub(crate) body: Option<String>,
     /// Additional fields.
     pub(crate) fields: &'a [(&'a [u8], &'a [u8])],
+    /// Additional fields that no change of the route takes out.
+    pub(crate) after: &'a [(&'a [u8], &'a [u8])],
     /// The value of Strict-Transport-Security.
     pub(crate) hsts: Option<&'a [u8]>,
 }
@@ -322,7 +385,7 @@ pub(crate) fn encode(
     pages: &ErrorPages,
     further: Further<'_>,
 ) {
-    let Further { body: own, fields: extra, hsts } = further;
+    let Further { edits, body: own, fields: extra, after, hsts } = further;
     let (content_type, body) = match own {
         Some(page) => ("text/html; charset=utf-8", Cow::Owned(page.into_bytes())),
         None => local.content(head, pages),
@@ -330,7 +393,12 @@ pub(crate) fn encode(
     let is_bodiless = matches!(local.status, 204 | 304);
     let sink = out.head();
     sink.response(local.status, canonical_reason(local.status).as_bytes());
-    let is_kept = |name| local.edits.is_none_or(|edits| !edits.takes_out(name) && !edits.adds(name));
+    let is_list = |name: &[u8]| LISTS.iter().any(|list| name.eq_ignore_ascii_case(list));
+    let is_edited = |name, edits: &FieldEdits| edits.takes_out(name) || (edits.adds(name) && !is_list(name));
+    // Those of `after` replace what another server says.
+    let is_after =
+        |name: &[u8]| !is_list(name) && after.iter().any(|(other, _)| other.eq_ignore_ascii_case(name));
+    let is_kept = |name| edits.is_none_or(|edits| !is_edited(name, edits)) && !is_after(name);
     // Of the response of another server.
     let is_own = |name: &[u8]| !local.fields.iter().any(|(own, _)| own.eq_ignore_ascii_case(name));
     if let Some(location) = local.location.as_ref().filter(|_| is_kept(b"Location")) {
@@ -354,7 +422,10 @@ pub(crate) fn encode(
     for (name, value) in extra.iter().filter(|(name, _)| is_kept(name) && is_own(name)) {
         sink.field(name, value);
     }
-    if let Some(edits) = local.edits {
+    for (name, value) in after {
+        sink.field(name, value);
+    }
+    if let Some(edits) = edits {
         edits.render(sink);
     }
     if !is_bodiless {
@@ -392,7 +463,7 @@ mod tests {
             }),
             _ => Cow::Borrowed(&b"a b/\xff"[..]),
         };
-        super::location(&Template::read(template).ok()?, &value)
+        super::location(&Template::read(template).ok()?, &value).ok()
     }
 
     fn head(target: &str) -> RequestHead {

@@ -10,21 +10,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::{ArcSwap, Cache};
 use ipnet::IpNet;
+use regex::bytes::Regex;
 use sluice_config::{self as config, Action, Auth, Config, Excess, Template, TemplatePart, Variable};
 use sluice_core::access::{Gate, Gates};
 use sluice_core::bans::Bans;
 use sluice_core::client::{V6_BITS, share};
 use sluice_core::clock;
 use sluice_core::cluster::Cluster;
+use sluice_core::cors::CorsPolicy;
 use sluice_core::rate_limit::RateLimiter;
-use sluice_core::router::{Rewrite, Router};
+use sluice_core::router::{Rewrite, Router, normalised};
 use sluice_core::service::entry::ServiceEntry;
-use sluice_http::FieldEdits;
+use sluice_http::{FieldEdits, is_same_name};
 
 use crate::debug;
 use crate::detour::detours;
 use crate::equipment::Equipment;
 use crate::guard::Guard;
+use crate::response::ErrorPages;
 use crate::templates::EditTemplates;
 
 /// Everything that an exchange looks up. A running exchange keeps the snapshot that it started with.
@@ -41,6 +44,12 @@ pub struct Snapshot {
     pub limiters: BTreeMap<String, Arc<RateLimiter>>,
     /// What to do on each route, by index in `config.routes`.
     pub(crate) routes: Vec<RouteEntry>,
+    /// Fields by which some route tells its application who the user is, in lower case.
+    of_identity: BTreeSet<String>,
+    /// Whether some route answers preflights.
+    pub(crate) has_cors: bool,
+    /// Fields of the access log with variables.
+    pub(crate) logged: Vec<(String, Template)>,
     /// Clusters by name.
     pub clusters: BTreeMap<String, Arc<Cluster>>,
     /// What the routes need beside the configuration.
@@ -95,6 +104,8 @@ impl Deref for Current {
 }
 
 /// A route prepared for use.
+///
+/// Many fields: one for each kind of key, prepared.
 pub(crate) struct RouteEntry {
     /// Identical for all routes of this name in the process, and different from all others.
     pub(crate) id: u32,
@@ -110,16 +121,37 @@ pub(crate) struct RouteEntry {
     pub(crate) limiters: Box<[Arc<RateLimiter>]>,
     /// Who may use it; `None` is everybody.
     pub(crate) guard: Option<Guard>,
-    /// Where it redirects to, if it does.
-    pub(crate) location: Option<Template>,
+    /// Where it redirects to, or the body of its response, if that has variables.
+    pub(crate) template: Option<Template>,
+    /// Its `path_regex`, if a variable refers to a group of it.
+    pattern: Option<Regex>,
     /// Edits of heads that depend on the request; they replace those below.
     pub(crate) templates: Option<Box<EditTemplates>>,
     /// Edits of the request head.
     pub(crate) request_edits: Option<FieldEdits>,
     /// Edits of the response head.
     pub(crate) response_edits: Option<FieldEdits>,
+    /// What browsers are told about scripts of other sites.
+    pub(crate) cors: Option<Box<CorsPolicy>>,
+    /// Whether dot segments are taken out of the target: an application that does not resolve them would take the path
+    /// for one that a rule of another route keeps from clients.
+    pub(crate) resolves_dots: bool,
+    /// Its own error pages.
+    pub(crate) pages: Option<ErrorPages>,
+    /// Statuses of the application, in order, in place of which the client gets an error page.
+    pub(crate) replaced: Box<[u16]>,
     /// Whether direct return may be used, which leaves responses unchanged.
     pub(crate) direct_return: bool,
+}
+
+impl RouteEntry {
+    /// What a group of its `path_regex` matches in the normal form of a path.
+    pub(crate) fn group(&self, path: &[u8], name: &str) -> Option<Vec<u8>> {
+        let pattern = self.pattern.as_ref()?;
+        let path = normalised(path);
+        let found = pattern.captures(&path)?.get(config::group_of(pattern, name)?)?;
+        Some(found.as_bytes().to_vec())
+    }
 }
 
 /// The target of a route.
@@ -143,18 +175,45 @@ impl Snapshot {
     ) -> Self {
         let bans = before.map_or_else(Arc::default, |before| Arc::clone(&before.bans));
         let limiters = limiters(&config, before);
+        let of_identity = fields_of_identity(&config);
         let parts = RouteParts {
             config: &config,
             clusters: &clusters,
             limiters: &limiters,
             equipment: &equipment,
-            of_identity: fields_of_identity(&config),
+            of_identity: &of_identity,
+            has_rules: has_rules_of_paths(&config),
         };
         let routes = config.routes.iter().map(|route| entry(route, &parts)).collect();
         let debug = config.debug_token_file.as_deref().map(debug::Token::load);
         let router = Router::new(&config.routes);
-        let gates = Gates::new(&config.access);
-        Self { router, gates, bans, limiters, routes, clusters, equipment, debug, config }
+        let gates = Gates::new(&config.access, &equipment.networks);
+        let logged = logged(&config.access_log);
+        let has_cors = config.routes.iter().any(|route| route.cors.is_some());
+        Self {
+            of_identity,
+            has_cors,
+            logged,
+            router,
+            gates,
+            bans,
+            limiters,
+            routes,
+            clusters,
+            equipment,
+            debug,
+            config,
+        }
+    }
+
+    /// Fields by which some route tells its application who the user is, in lower case.
+    pub(crate) fn fields_of_identity(&self) -> impl Iterator<Item = &str> {
+        self.of_identity.iter().map(String::as_str)
+    }
+
+    /// Whether a client's own fields of this name are removed, because an application believes them.
+    pub(crate) fn is_of_identity(&self, name: &[u8]) -> bool {
+        self.of_identity.iter().any(|own| is_same_name(own.as_bytes(), name))
     }
 
     /// Whether an address, in its canonical form, is one of `trusted_proxies`.
@@ -201,7 +260,8 @@ struct RouteParts<'p> {
     clusters: &'p BTreeMap<String, Arc<Cluster>>,
     limiters: &'p BTreeMap<String, Arc<RateLimiter>>,
     equipment: &'p Equipment,
-    of_identity: BTreeSet<String>,
+    of_identity: &'p BTreeSet<String>,
+    has_rules: bool,
 }
 
 impl RouteParts<'_> {
@@ -211,6 +271,17 @@ impl RouteParts<'_> {
         route.request_headers.remove.extend(self.of_identity.iter().cloned());
         route
     }
+}
+
+/// Whether some route keeps requests from an application because of their path.
+fn has_rules_of_paths(config: &Config) -> bool {
+    let is_rule = |route: &config::Route| {
+        !matches!(route.action, Action::Cluster(_))
+            || route.auth.is_some()
+            || route.access.is_some()
+            || !route.rate_limits.is_empty()
+    };
+    config.routes.iter().any(is_rule) || config.access.iter().any(|rule| !rule.path_prefix.is_empty())
 }
 
 /// The fields by which some route tells an application who the user is. From clients, no route lets them through: an
@@ -223,7 +294,10 @@ fn fields_of_identity(config: &Config) -> BTreeSet<String> {
     });
     let edits = config.routes.iter().map(|route| &route.request_headers);
     let written = edits.flat_map(|edits| edits.set.iter().chain(&edits.add));
-    let tells_user = |template: Template| template.0.contains(&TemplatePart::Variable(Variable::AuthUser));
+    let tells = |part: &TemplatePart| {
+        matches!(part, TemplatePart::Variable(Variable::AuthUser | Variable::ClientCertSubject))
+    };
+    let tells_user = |template: Template| template.0.iter().any(tells);
     let telling = written.filter(|(_, value)| Template::read(value).is_ok_and(tells_user));
     let names = copied.flatten().chain(telling.map(|(name, _)| name));
     names.map(|name| name.to_ascii_lowercase()).collect()
@@ -242,6 +316,9 @@ fn entry(route: &config::Route, parts: &RouteParts<'_>) -> RouteEntry {
     let mut limiters: Vec<_> = of_route.map(Arc::clone).collect();
     // First those that ban, so that they count also the requests that others refuse.
     limiters.sort_by_key(|limiter| limiter.config.then != Excess::Ban);
+    let pages = parts.equipment.pages_of_routes.get(&route.name).cloned();
+    let statuses = route.error_pages_for.as_ref().unwrap_or(&parts.config.error_pages_for);
+    let replaced = pages.as_ref().unwrap_or(&parts.equipment.pages).statuses_within(statuses);
     let closed = (!parts.of_identity.is_empty()).then(|| parts.closed_to_clients(route));
     let route = closed.as_ref().unwrap_or(route);
     RouteEntry {
@@ -249,19 +326,48 @@ fn entry(route: &config::Route, parts: &RouteParts<'_>) -> RouteEntry {
         target,
         config: route.clone(),
         rewrite: Rewrite::of(route),
-        gate: route.access.as_ref().map(Gate::new),
+        gate: route.access.as_ref().map(|access| Gate::new(access, &parts.equipment.networks)),
         limiters: limiters.into(),
         guard: route.auth.as_ref().map(|auth| Guard::new(auth, parts.equipment)),
-        location: match &route.action {
+        template: match &route.action {
             // Checked with the configuration.
-            Action::Redirect { location, .. } => Template::read(location).ok(),
+            Action::Redirect { location: text, .. }
+            | Action::Respond { body: text, is_template: true, .. } => Template::read(text).ok(),
             Action::Cluster(_) | Action::Respond { .. } => None,
         },
+        pattern: pattern_of_groups(route),
         templates: EditTemplates::of(route),
+        cors: route.cors.as_ref().map(|cors| Box::new(CorsPolicy::new(cors))),
+        replaced,
+        pages,
+        resolves_dots: parts.has_rules,
         request_edits: edits(&route.request_headers),
         response_edits,
         direct_return,
     }
+}
+
+/// The route's `path_regex`, if a text refers to a group of it.
+fn pattern_of_groups(route: &config::Route) -> Option<Regex> {
+    let pattern = route.path_regex.as_deref()?;
+    let edits = [&route.request_headers, &route.response_headers];
+    let of_edits =
+        edits.into_iter().flat_map(|edits| edits.set.iter().chain(&edits.add)).map(|(_, text)| text);
+    let of_action = match &route.action {
+        Action::Redirect { location: text, .. } | Action::Respond { body: text, is_template: true, .. } => {
+            Some(text)
+        }
+        Action::Cluster(_) | Action::Respond { .. } => None,
+    };
+    let refers =
+        |text: &String| Template::read(text).is_ok_and(|template| template.groups().next().is_some());
+    of_edits.chain(of_action).any(refers).then(|| config::pattern(pattern).ok()).flatten()
+}
+
+/// Their texts were checked with the configuration.
+fn logged(log: &config::AccessLog) -> Vec<(String, Template)> {
+    let read = |(name, text): &(String, String)| Some((name.clone(), Template::read(text).ok()?));
+    log.variables.iter().filter_map(read).collect()
 }
 
 /// The limits that a route uses. The others would only take memory.

@@ -1,6 +1,6 @@
 //! The PROXY protocol header before the first byte of a connection (haproxy's proxy-protocol.txt).
 
-use std::net::IpAddr;
+use std::net::SocketAddr;
 
 use ppp::{PartialResult, v1, v2};
 
@@ -13,7 +13,7 @@ const LINE_BYTES_MAX: usize = 107;
 #[derive(Debug, PartialEq, Eq)]
 pub enum Header {
     /// A header of this length, and the client it names; `None` if it names none (LOCAL, UNKNOWN).
-    Complete(usize, Option<IpAddr>),
+    Complete(usize, Option<SocketAddr>),
     /// More bytes are needed.
     Partial,
     /// No header of an expected kind.
@@ -66,18 +66,18 @@ fn parse_binary(data: &[u8]) -> Header {
     }
 }
 
-fn v1_client(addresses: v1::Addresses) -> Option<IpAddr> {
+fn v1_client(addresses: v1::Addresses) -> Option<SocketAddr> {
     match addresses {
-        v1::Addresses::Tcp4(tcp) => Some(tcp.source_address.into()),
-        v1::Addresses::Tcp6(tcp) => Some(tcp.source_address.into()),
+        v1::Addresses::Tcp4(tcp) => Some((tcp.source_address, tcp.source_port).into()),
+        v1::Addresses::Tcp6(tcp) => Some((tcp.source_address, tcp.source_port).into()),
         v1::Addresses::Unknown => None,
     }
 }
 
-fn v2_client(header: &v2::Header<'_>) -> Option<IpAddr> {
+fn v2_client(header: &v2::Header<'_>) -> Option<SocketAddr> {
     match (header.command, header.addresses) {
-        (v2::Command::Proxy, v2::Addresses::IPv4(ip)) => Some(ip.source_address.into()),
-        (v2::Command::Proxy, v2::Addresses::IPv6(ip)) => Some(ip.source_address.into()),
+        (v2::Command::Proxy, v2::Addresses::IPv4(ip)) => Some((ip.source_address, ip.source_port).into()),
+        (v2::Command::Proxy, v2::Addresses::IPv6(ip)) => Some((ip.source_address, ip.source_port).into()),
         _ => None,
     }
 }
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn both_header_versions_name_the_client() {
-        let client = Some(IpAddr::from([198, 51, 100, 1]));
+        let client = Some(SocketAddr::from(([198, 51, 100, 1], 4660)));
         let text = b"PROXY TCP4 198.51.100.1 127.0.0.1 4660 80\r\nGET /";
         assert_eq!(parse(text, TEXT), Header::Complete(text.len() - 5, client));
         assert_eq!(parse(text, ANY), Header::Complete(text.len() - 5, client));

@@ -203,6 +203,10 @@ fn check_command(args: &FileArgs) -> ExitCode {
     if findings.iter().any(|finding| finding.is_mistake) {
         return ExitCode::from(EXIT_CONFIG);
     }
+    if let Err(error) = surroundings::read_files(&config) {
+        say(&format!("{file}: {error}"));
+        return ExitCode::from(EXIT_CONFIG);
+    }
     for note in config::outdated_keys(&path) {
         let line = note.line.map(|line| format!(":{line}")).unwrap_or_default();
         say(&format!("{file}{line}: warning: {note}"));

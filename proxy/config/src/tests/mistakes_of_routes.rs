@@ -4,6 +4,66 @@ use super::mistakes::one;
 use crate::parse;
 
 const ROUTES: &[(&str, &str)] = &[
+    (
+        "{respond: {template: a, content_type: text/javascript}}",
+        "5: routes[0].respond: values of clients cannot be escaped in code; write body, or a template of JSON",
+    ),
+    (
+        "{path_regex: '^(.*)$', redirect: {location: 'https://{host}{group:1}'}}",
+        "5: routes[0].redirect.location: \"https://{host}{group:1}\" takes a part of its host from the client; write a / before the variable, or only {host}",
+    ),
+    (
+        "{path_regex: '^(.*)$', redirect: {location: 'https://a.example{group:1}'}}",
+        "5: routes[0].redirect.location: \"https://a.example{group:1}\" takes a part of its host from the client; write a / before the variable, or only {host}",
+    ),
+    (
+        "{redirect: {location: 'https://a.{header:x}/b'}}",
+        "5: routes[0].redirect.location: \"https://a.{header:x}/b\" takes a part of its host from the client; write a / before the variable, or only {host}",
+    ),
+    (
+        "{redirect: {location: '{scheme}://a{cookie:x}'}}",
+        "5: routes[0].redirect.location: \"{scheme}://a{cookie:x}\" takes a part of its host from the client; write a / before the variable, or only {host}",
+    ),
+    (
+        "{redirect: {location: 'https:{path}'}}",
+        "5: routes[0].redirect.location: \"https:{path}\" has no // behind its scheme; write https://",
+    ),
+    (
+        "{redirect: {location: '{scheme}:{path}'}}",
+        "5: routes[0].redirect.location: \"{scheme}:{path}\" has no // behind its scheme; write https://",
+    ),
+    (
+        "{cluster: api, cors: {}}",
+        "5: routes[0].cors: origins is missing; write sites such as https://app.example.com",
+    ),
+    (
+        "{cluster: api, cors: {origins: ['null']}}",
+        "5: routes[0].cors.origins[0]: \"null\" is not an origin; write https://host, https://*.host, with a port if it is not the usual one, or \"*\"",
+    ),
+    (
+        "{cluster: api, cors: {origins: ['*'], credentials: true}}",
+        "5: routes[0].cors.credentials: any site could then act for whoever is logged in; name the origins, or remove credentials",
+    ),
+    (
+        "{cluster: api, error_pages_for: [200]}",
+        "5: routes[0].error_pages_for[0]: 200 is a number; write a status from 400 to 599 or a range such as \"502-504\"",
+    ),
+    (
+        "{respond: {body: a, template: b}}",
+        "5: routes[0].respond: body and template exclude each other; keep one",
+    ),
+    (
+        "{path_regex: '^/(.)', redirect: {location: '/{group:2}'}}",
+        "5: routes[0].redirect: {group:2} is not a group of path_regex: it has 1",
+    ),
+    (
+        "{cluster: api, request_headers: {set: {x-a: '{group:id}'}}}",
+        "5: routes[0].request_headers: {group:id} is not a group of path_regex: the route has no path_regex",
+    ),
+    (
+        "{cluster: api, access: {deny_files: []}}",
+        "5: routes[0].access.deny_files: the list is empty; fill it or remove the key",
+    ),
     ("{name: a}", "5: routes[0]: no action; write cluster, redirect or respond"),
     ("{cluster: api, respond: {}}", "5: routes[0]: cluster and respond exclude each other; keep one"),
     ("{cluster: ap}", "5: routes[0].cluster: no cluster is named \"ap\"; did you mean api?"),
@@ -105,7 +165,7 @@ const ROUTES: &[(&str, &str)] = &[
     ("{cluster: api, access: {}}", "5: routes[0].access: no clients; write allow, deny or both"),
     (
         "{cluster: api, access: {allow: []}}",
-        "5: routes[0].access.allow: the list is empty; write networks such as 10.0.0.0/8 or remove the key",
+        "5: routes[0].access.allow: the list is empty; fill it or remove the key",
     ),
     (
         "{cluster: api, rate_limits: [login]}",

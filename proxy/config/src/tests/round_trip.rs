@@ -62,8 +62,12 @@ fn action() -> impl Strategy<Value = Action> {
             "https://\\{host\\}/[a-z]{0,5}(\\{path\\}\\{query\\})?"
         )
             .prop_map(|(status, location)| Action::Redirect { status, location }),
-        (400..=599u16, any::<String>(), "[a-z]{1,5}/[a-z]{1,5}")
-            .prop_map(|(status, body, content_type)| Action::Respond { status, body, content_type }),
+        (400..=599u16, any::<String>(), "[a-z]{1,5}/[a-z]{1,5}", any::<bool>()).prop_map(
+            |(status, text, content_type, is_template)| {
+                let body = if is_template { in_template(&text) } else { text };
+                Action::Respond { status, body, is_template, content_type }
+            }
+        ),
     ]
 }
 
@@ -128,6 +132,10 @@ prop_compose! {
             path: None,
             path_regex: None,
             auth,
+            cors: client.then(|| Cors { origins: vec!["https://*.a.example".into()], credentials: strip, ..Cors::default() }),
+            error_pages: if client { BTreeMap::from([(503, "/busy.html".into())]) } else { BTreeMap::new() },
+            error_pages_for: (client && forwards).then(|| vec![(404, 404), (500, 599)]),
+            access: strip.then(|| Access { allow: vec!["10.0.0.0/8".parse().unwrap()], deny_files: vec!["/blocked".into()], ..Access::default() }),
             conditions,
             not,
             strip_prefix: strip && forwards && path != "/",
@@ -138,7 +146,7 @@ prop_compose! {
             host_rewrite: (strip && forwards).then(|| "a.example:8080".into()),
             response_timeout_ms: timeout.filter(|_| forwards),
             body_idle_timeout_ms: timeout.filter(|_| forwards),
-            retry: retry.filter(|_| forwards).map(|(attempts_max, connect_attempts_max)| Retry { attempts_max, connect_attempts_max, statuses: ServerErrors::of(&[(500, 500), (502, 504)]), budget_percent: 33 }),
+            retry: retry.filter(|_| forwards).map(|(attempts_max, connect_attempts_max)| Retry { attempts_max, connect_attempts_max, statuses: ServerErrors::of(&[(500, 500), (502, 504)]), budget_percent: 33, hedge: hold }),
             ..Route::new("", action)
         }
     }
@@ -437,17 +445,19 @@ prop_compose! {
             clusters: clusters.into_iter().collect::<BTreeMap<_, _>>(),
             limits,
             trusted_proxies: vec!["10.0.0.0/8".parse().unwrap()],
+            error_pages_for: if via { vec![(404, 404), (502, 504)] } else { Vec::new() },
             access: vec![AccessRule {
+                path_prefix: vec!["/admin".into()],
                 listeners: names.iter().take(1).cloned().collect(),
                 hosts: vec!["a.example".into()],
-                access: Access { allow: vec!["10.0.0.0/8".parse().unwrap()], deny: Vec::new() },
+                access: Access { allow: vec!["10.0.0.0/8".parse().unwrap()], deny_files: vec!["/blocked".into()], ..Access::default() },
             }],
             rate_limits,
             bans_max: workers + 1,
             via,
             response_request_id: via,
             error_pages: pages.into_iter().map(|(status, page)| (status, page.into())).collect(),
-            access_log: AccessLog { output: log, format, fields: if format == LogFormat::Combined { LogField::ALL.to_vec() } else { fields } },
+            access_log: AccessLog { output: log, format, fields: if format == LogFormat::Combined { LogField::ALL.to_vec() } else { fields }, variables: if via && format != LogFormat::Combined { vec![("tenant".into(), "{header:x-a}".into())] } else { Vec::new() } },
             control: user.as_ref().map_or(if via { ControlSocket::Off } else { ControlSocket::Auto }, |name| {
                 ControlSocket::At(format!("/run/{name}").into())
             }),

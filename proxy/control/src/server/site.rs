@@ -31,7 +31,7 @@ use crate::acme::Acme;
 use crate::admin::{SharedToken, Token};
 use crate::handover::{EndpointExperience, Estate, Unhealthy};
 use crate::resolve::Resolver;
-use crate::{advice, authority, health, resolve, state_file};
+use crate::{advice, authority, health, networks, resolve, state_file};
 
 /// How often a removed cluster is checked for its last exchange.
 const RETIRE_CHECK: Duration = Duration::from_millis(200);
@@ -47,6 +47,7 @@ pub(super) struct Site {
     /// Issues certificates.
     pub(super) acme: Arc<Acme>,
     state_files: RefCell<Option<AbortHandle>>,
+    network_lists: RefCell<Option<AbortHandle>>,
     /// Running changes, which prevent an upgrade.
     pub(super) changes: Changes,
     /// Held while a configuration is applied.
@@ -117,6 +118,7 @@ impl Site {
             listeners,
             acme,
             state_files: RefCell::default(),
+            network_lists: RefCell::default(),
             changes: Changes::default(),
             admin_token: None,
             turn: Mutex::default(),
@@ -147,6 +149,16 @@ impl Site {
             .map(|(cluster, resolver)| (cluster.name.clone(), Managed::look_after(cluster, resolver)));
         self.clusters.borrow_mut().extend(managed);
         self.write_state_files();
+        self.watch_networks();
+    }
+
+    /// Watches the files of networks of the current configuration.
+    fn watch_networks(&self) {
+        let lists: Vec<_> = self.live.load().equipment.networks.values().cloned().collect();
+        let task = (!lists.is_empty()).then(|| tokio::spawn(networks::watch(lists)).abort_handle());
+        if let Some(before) = self.network_lists.replace(task) {
+            before.abort();
+        }
     }
 
     fn write_state_files(&self) {
@@ -201,6 +213,7 @@ impl Site {
         let closing = self.listeners.switch(plan, &tls, opened, held);
         self.switch_clusters(next);
         self.write_state_files();
+        self.watch_networks();
         closing.closed().await;
         Ok(Applied { notes })
     }

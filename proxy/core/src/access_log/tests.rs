@@ -34,7 +34,12 @@ impl Drop for Dir {
 }
 
 fn config(output: LogOutput) -> config::AccessLog {
-    config::AccessLog { output, format: LogFormat::Ltsv, fields: vec![LogField::Target] }
+    config::AccessLog {
+        output,
+        format: LogFormat::Ltsv,
+        fields: vec![LogField::Target],
+        variables: Vec::new(),
+    }
 }
 
 fn start(path: &Path) -> (AccessLog, Arc<Metrics>) {

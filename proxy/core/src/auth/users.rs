@@ -69,6 +69,8 @@ impl Users {
             if name.is_empty() || name.chars().any(char::is_control) {
                 return Err(wrong("no name before the colon; write name:hash").into());
             }
+            // What follows another colon is a comment to Apache and nginx.
+            let hash = hash.split(':').next().unwrap_or_default();
             check_hash(hash).map_err(wrong)?;
             some.get_or_insert_with(|| hash.to_owned());
             if hashes.insert(name.to_owned(), hash.to_owned()).is_some() {

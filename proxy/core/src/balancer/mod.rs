@@ -200,6 +200,29 @@ pub(crate) fn hash<L: Load>(endpoints: &[L], eligible: &Eligible, key: u64) -> O
     scored.max_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(index, _)| index)
 }
 
+/// The same among the endpoints that have at most `percent` of their share of the requests under way, the new one
+/// included (consistent hashing with bounded loads, Mirrokni and others, 2016): a key that everybody asks for moves to
+/// its next endpoint before it overloads its own. Some endpoint always has less than its share.
+pub(crate) fn bounded_hash<L: Load>(
+    endpoints: &[L],
+    eligible: &Eligible,
+    key: u64,
+    percent: u32,
+) -> Option<usize> {
+    let sum = |value: fn(&L) -> u32| -> u128 {
+        eligible.iter().map(|index| u128::from(value(&endpoints[index]))).sum()
+    };
+    let (requests, weights) = (sum(L::in_flight) + 1, sum(L::weight));
+    let has_room = |index: usize| {
+        let (own, weight) = (u128::from(endpoints[index].in_flight()), u128::from(endpoints[index].weight()));
+        // The share is rounded up: with few requests, everybody may have one.
+        own < (requests * weight * u128::from(percent)).div_ceil(weights.max(1) * 100)
+    };
+    let mut bounded = eligible.clone();
+    bounded.retain(has_room);
+    hash(endpoints, if bounded.is_empty() { eligible } else { &bounded }, key)
+}
+
 /// The finaliser of splitmix64: every input bit reaches every output bit.
 fn mix(mut bits: u64) -> u64 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

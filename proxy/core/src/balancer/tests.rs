@@ -122,6 +122,27 @@ fn round_robin_keeps_shares_across_the_wrap() {
     assert_shares(&tally(2, 400, || round_robin(&origins, &all, &now)), &[1, 3], 0.02);
 }
 
+#[test]
+fn a_bounded_hash_spreads_a_key_that_everybody_asks_for() {
+    let origins = origins(&[1, 1, 2]);
+    let all = set(0..3);
+    let home = hash(&origins, &all, 7).unwrap();
+    assert_eq!(bounded_hash(&origins, &all, 7, 125), Some(home));
+    let add = |origin: &Origin, requests: u32| origin.in_flight.set(origin.in_flight.get() + requests);
+    for _ in 0..400 {
+        add(&origins[bounded_hash(&origins, &all, 7, 125).unwrap()], 1);
+    }
+    // A quarter more than the share of 400, rounded up.
+    let most = origins.iter().map(|origin| origin.in_flight.get() / origin.weight).max().unwrap();
+    assert!((100..=126).contains(&most), "{most}");
+    // While there is room, keys stay where they are.
+    origins.iter().for_each(|origin| origin.in_flight.set(40 * origin.weight));
+    for key in 0..100 {
+        assert_eq!(bounded_hash(&origins, &all, key, 125), hash(&origins, &all, key), "{key}");
+    }
+    assert_eq!(bounded_hash(&origins, &Eligible::default(), 7, 125), None);
+}
+
 proptest! {
     #[test]
     fn only_eligible_endpoints_are_picked(

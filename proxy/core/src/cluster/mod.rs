@@ -7,6 +7,7 @@ use crate::tls::TlsConfigError;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 use crossbeam_utils::CachePadded;
@@ -28,6 +29,7 @@ mod idle;
 mod joinable;
 mod limit;
 mod seed;
+mod slowness;
 mod snapshot;
 mod warmth;
 #[cfg(test)]
@@ -47,6 +49,7 @@ pub use idle::{Attached, IdleSocket, IdleSockets, closed_with_endpoints};
 pub use joinable::{Admission, Experience, Locality};
 pub use limit::ServiceSample;
 pub use seed::{EndpointAddress, Seed};
+use slowness::Slowness;
 pub use snapshot::balance_word;
 pub use snapshot::snapshot_json;
 
@@ -78,6 +81,7 @@ struct Lasting {
     queue: Arc<ClusterQueue>,
     adjusted: Adjustments,
     retries: RetryBudget,
+    slowness: Slowness,
 }
 
 /// The input of one pick.
@@ -134,6 +138,7 @@ impl Cluster {
             turn: CachePadded::default(),
             adjusted: Adjustments::default(),
             retries: RetryBudget::default(),
+            slowness: Slowness::default(),
         };
         let name = name.into();
         let cluster =
@@ -274,7 +279,10 @@ impl Cluster {
         request: &mut Pick<'_>,
     ) -> Option<usize> {
         match (&self.config.balance, request.hash) {
-            (Balance::Hash(_), Some(key)) => balancer::hash(endpoints, eligible, key),
+            (Balance::Hash(_), Some(key)) => match self.config.hash_load_percent_max {
+                Some(percent) => balancer::bounded_hash(endpoints, eligible, key, percent),
+                None => balancer::hash(endpoints, eligible, key),
+            },
             // A client that is kept at its endpoint.
             (_, Some(key)) if self.config.affinity.is_some() => balancer::hash(endpoints, eligible, key),
             (Balance::LeastRequests, _) | (Balance::Hash(_), None) => {
@@ -283,6 +291,16 @@ impl Cluster {
             (Balance::RoundRobin, _) => balancer::round_robin(endpoints, eligible, &self.lasting.turn),
             (Balance::RandomTwo, _) => balancer::random_two(endpoints, eligible, request.random),
         }
+    }
+
+    /// How long to wait for a first byte before another endpoint is asked; `None` until enough requests are known.
+    pub fn hedge_after(&self) -> Option<Duration> {
+        self.lasting.slowness.estimate()
+    }
+
+    /// Counts the time to the first byte of a request that may be hedged.
+    pub fn note_first_byte(&self, after: Duration) {
+        self.lasting.slowness.note(after);
     }
 
     /// Counts a request that may be sent again because of a response, for at most `percent` of all.

@@ -17,8 +17,9 @@ mod rule;
 #[cfg(test)]
 mod tests;
 
-pub use path::{normalised, strip_prefix, without_dot_segments};
+pub use path::{encoded_path, normalised, strip_prefix, without_dot_segments};
 pub use rewrite::Rewrite;
+pub use rule::is_below;
 
 /// Host names up to this many bytes are lower-cased without an allocation; DNS allows 253.
 const HOST_BYTES_INLINE: usize = 256;
@@ -37,9 +38,12 @@ pub struct Query<'a> {
     pub method: &'a [u8],
     /// Address of the client.
     pub client: IpAddr,
-    /// First value of a field by its lower-case name.
-    pub field: &'a dyn Fn(&[u8]) -> Option<&'a [u8]>,
+    /// Whether one of the fields of a lower-case name has a value that fits.
+    pub has_field: &'a dyn Fn(&[u8], ValueTest<'_>) -> bool,
 }
+
+/// Whether a value fits.
+pub type ValueTest<'a> = &'a dyn Fn(&[u8]) -> bool;
 
 /// The router's result.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -59,6 +59,13 @@ pub fn without_dot_segments(path_and_query: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
 }
 
 /// Whether a segment is `.` or `..`, encoded or not.
+/// A path in its normal form as it is sent.
+pub fn encoded_path(path: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(path.len());
+    encode_path(path, &mut out);
+    out
+}
+
 pub(super) fn has_dot_segments(path: &[u8]) -> bool {
     let decoded: Vec<u8> = decode(path).into_iter().map(|(byte, _)| byte).collect();
     decoded.split(|byte| *byte == b'/').any(|segment| matches!(segment, b"." | b".."))

@@ -95,7 +95,8 @@ impl Exceptions {
     }
 }
 
-fn is_below(path: &[u8], prefix: &[u8]) -> bool {
+/// Whether a path, in its normal form, is below a prefix in that form.
+pub fn is_below(path: &[u8], prefix: &[u8]) -> bool {
     prefix == b"/" || (path.starts_with(prefix) && on_border(path, prefix.len()))
 }
 
@@ -111,12 +112,10 @@ fn is_within(networks: &[IpNet], client: IpAddr) -> bool {
     networks.iter().any(|network| network.contains(&client))
 }
 
+/// Whether one of the fields of that name has the value: applications differ in which one they use.
 fn has_field(header: &HeaderMatch, query: &Query<'_>) -> bool {
-    match (&header.value, (query.field)(header.name.as_bytes())) {
-        (_, None) => false,
-        (None, Some(_)) => true,
-        (Some(wanted), Some(value)) => wanted.as_bytes() == value,
-    }
+    let fits = |value: &[u8]| header.value.as_ref().is_none_or(|wanted| wanted.as_bytes() == value);
+    (query.has_field)(header.name.as_bytes(), &fits)
 }
 
 /// Whether one of the parameters of that name has the value: applications differ in which one they use.

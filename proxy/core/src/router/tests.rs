@@ -24,9 +24,8 @@ fn route(hosts: &[&str], prefix: &str, methods: &[&str], headers: &[(&str, Optio
 }
 
 fn find(routes: &[Route], host: &str, path: &str, method: &str, fields: &[(&str, &str)]) -> RouteMatch {
-    let field = |name: &[u8]| {
-        let found = fields.iter().find(|(known, _)| known.as_bytes() == name);
-        found.map(|(_, value)| value.as_bytes())
+    let has_field = |name: &[u8], fits: &dyn Fn(&[u8]) -> bool| {
+        fields.iter().any(|(known, value)| known.as_bytes() == name && fits(value.as_bytes()))
     };
     Router::new(routes).find(&Query {
         listener: "main",
@@ -35,7 +34,7 @@ fn find(routes: &[Route], host: &str, path: &str, method: &str, fields: &[(&str,
         parameters: b"",
         client: IpAddr::from([192, 0, 2, 1]),
         method: method.as_bytes(),
-        field: &field,
+        has_field: &has_field,
     })
 }
 
@@ -49,7 +48,7 @@ fn served(routes: &[Route], target: &str, client: &str) -> Option<usize> {
         parameters: parameters.as_bytes(),
         client: client.parse().unwrap(),
         method: b"GET",
-        field: &|_| None,
+        has_field: &|_, _| false,
     });
     match found {
         RouteMatch::Route(index) => Some(index),

@@ -6,14 +6,19 @@ use std::fmt::Write;
 use rustls::pki_types::CertificateDer;
 use sha2::{Digest, Sha256};
 use sluice_config::CertificateAuth;
+
 use x509_parser::prelude::{AttributeTypeAndValue, FromDer, GeneralName, X509Certificate, X509Name};
+
+use crate::clock::unix_s;
 
 /// A client's identity from its certificate, as fields of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientIdentity {
     fields: Vec<(&'static [u8], Vec<u8>)>,
     /// What its certificate names beside the subject: DNS names, mail addresses, URIs.
-    names: Vec<String>,
+    names: Vec<AlternativeName>,
+    /// When it is no longer valid, in seconds since 1970: a session may last longer.
+    until_unix_s: i64,
     /// The host requested in its handshake, in lower case, if there was one.
     host: Option<String>,
 }
@@ -27,6 +32,7 @@ impl ClientIdentity {
             return Self {
                 fields: vec![(b"X-Client-Cert-Verified", b"NONE".to_vec())],
                 names: Vec::new(),
+                until_unix_s: 0,
                 host: None,
             };
         };
@@ -41,7 +47,8 @@ impl ClientIdentity {
         ];
         let fields = fields.into_iter().filter(|(_, value)| !value.is_empty());
         let fields = fields.map(|(name, value)| (name, value.into_bytes())).collect();
-        Self { fields, names: alternative_names(&certificate), host: None }
+        let until_unix_s = certificate.validity().not_after.timestamp();
+        Self { fields, names: alternative_names(&certificate), until_unix_s, host: None }
     }
 
     /// Adds the host of the handshake.
@@ -69,10 +76,11 @@ impl ClientIdentity {
         };
         let is_any = subjects.is_empty() && names.is_empty() && fingerprints.is_empty();
         self.value(b"X-Client-Cert-Verified") == Some(b"SUCCESS")
+            && i64::try_from(unix_s()).is_ok_and(|now| now <= self.until_unix_s)
             && (is_any
                 || has(b"X-Client-Cert-Subject", subjects)
                 || has(b"X-Client-Cert-Fingerprint", fingerprints)
-                || self.names.iter().any(|own| names.iter().any(|name| own.eq_ignore_ascii_case(name))))
+                || self.names.iter().any(|own| names.iter().any(|name| own.is(name))))
     }
 
     fn value(&self, field: &[u8]) -> Option<&[u8]> {
@@ -85,14 +93,33 @@ impl ClientIdentity {
     }
 }
 
+/// A name of a certificate beside its subject.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum AlternativeName {
+    Dns(String),
+    Mail(String),
+    Uri(String),
+}
+
+impl AlternativeName {
+    /// Whether it is the configured one, which says by its form of what kind it is. Only hosts ignore case.
+    fn is(&self, wanted: &str) -> bool {
+        match self {
+            Self::Uri(name) => wanted.contains("://") && name == wanted,
+            Self::Mail(name) => wanted.contains('@') && !wanted.contains("://") && name == wanted,
+            Self::Dns(name) => !wanted.contains(['@', ':']) && name.eq_ignore_ascii_case(wanted),
+        }
+    }
+}
+
 /// The names of subjectAltName that are text (RFC 5280 section 4.2.1.6).
-fn alternative_names(certificate: &X509Certificate<'_>) -> Vec<String> {
+fn alternative_names(certificate: &X509Certificate<'_>) -> Vec<AlternativeName> {
     let extension = certificate.subject_alternative_name().ok().flatten();
     let names = extension.iter().flat_map(|extension| &extension.value.general_names);
     let text = |name: &GeneralName<'_>| match name {
-        GeneralName::DNSName(name) | GeneralName::RFC822Name(name) | GeneralName::URI(name) => {
-            Some((*name).to_owned())
-        }
+        GeneralName::DNSName(name) => Some(AlternativeName::Dns((*name).to_owned())),
+        GeneralName::RFC822Name(name) => Some(AlternativeName::Mail((*name).to_owned())),
+        GeneralName::URI(name) => Some(AlternativeName::Uri((*name).to_owned())),
         _ => None,
     };
     names.filter_map(text).collect()

@@ -3,10 +3,13 @@
 //! [`Transfer`] is pure: received bytes go in, bytes to send come out. [`copy`] drives it between a reader and a
 //! writer, with at most two buffers in flight.
 
+mod pace;
+
 use std::future::poll_fn;
 use std::io;
 use std::task::Poll;
 
+use pace::Pace;
 use sluice_http::{
     ChunkDecoder, ChunkLimits, Framing, Piece, TrailerReader, Trailers, Version, encode_chunk,
     encode_last_chunk,
@@ -14,6 +17,7 @@ use sluice_http::{
 use sluice_net::buffers::{Appetite, Buffers, SMALL_BYTES};
 use sluice_net::deadline::Deadline;
 use sluice_net::stream::{Reader, Writer};
+use tokio::time::Instant;
 
 /// Size of a receive of a quiet tunnel.
 const TUNNEL_BYTES: usize = 4 * 1024;
@@ -37,6 +41,8 @@ pub(crate) enum BodyError {
     TooLarge,
     /// The sender's connection ended or was lost before the end of the body.
     Incomplete,
+    /// The sender is slower than it must be.
+    TooSlow,
     /// The receiver is gone.
     Unwritable,
 }
@@ -49,6 +55,8 @@ pub(crate) struct Transfer {
     done: bool,
     bytes: u64,
     bytes_max: u64,
+    /// How fast it must arrive; nearly always however it likes.
+    pace: Option<Pace>,
     /// Size of a receive while the body arrives in small pieces.
     small_bytes: usize,
     /// A copy pauses once this many bytes have passed.
@@ -75,6 +83,7 @@ impl Transfer {
             done,
             bytes: 0,
             bytes_max,
+            pace: None,
             small_bytes: SMALL_BYTES,
             pause_at: u64::MAX,
             end_is_owed: !done,
@@ -86,6 +95,25 @@ impl Transfer {
         let limits = ChunkLimits { line_bytes_max: 0, trailer_bytes_max: 0 };
         let opaque = Self::new(Framing::CloseDelimited, Framing::CloseDelimited, limits, u64::MAX);
         Self { small_bytes: TUNNEL_BYTES, end_is_owed: false, ..opaque }
+    }
+
+    /// The same, from a sender that must send so many bytes a second; 0 is any number.
+    pub(crate) fn at_least(self, bytes_a_second: u64) -> Self {
+        Self { pace: Pace::of(bytes_a_second), ..self }
+    }
+
+    /// When its sender is asked for more; to be given to [`Self::arrived`].
+    pub(crate) fn asked(&self) -> Option<Instant> {
+        self.pace.as_ref().map(|_| Instant::now())
+    }
+
+    /// Refuses a sender that is too slow.
+    pub(crate) fn arrived(&mut self, asked: Option<Instant>) -> Result<(), BodyError> {
+        let keeps_up = match (&mut self.pace, asked) {
+            (Some(pace), Some(asked)) => pace.keeps_up(asked, self.bytes),
+            _ => true,
+        };
+        if keeps_up { Ok(()) } else { Err(BodyError::TooSlow) }
     }
 
     /// Makes a copy return once `bytes` have passed, although more follow.
@@ -320,7 +348,9 @@ pub(crate) async fn copy(
             return Ok(());
         }
         reader.shrink(appetite.bytes());
+        let asked = transfer.asked();
         let received = next(reader, writer, deadline, appetite.bytes()).await?;
+        transfer.arrived(asked)?;
         appetite.observe(received);
         deadline.touch();
         if received == 0 {

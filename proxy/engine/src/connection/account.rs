@@ -106,10 +106,14 @@ impl Connection {
             Some(Target::Service(_)) | None => account.chosen.as_ref().map(|cluster| cluster.name.as_str()),
             Some(Target::Local) => None,
         };
-        let fields = match route.map(|entry| &entry.target) {
+        let mut fields = match route.map(|entry| &entry.target) {
             Some(Target::Service(one)) => one.logged.of(self.session.head.fields(), &progress.logged),
             _ => Vec::new(),
         };
+        let logged = &account.snapshot.logged;
+        if !logged.is_empty() {
+            fields.extend(self.logged_variables(logged, route, account));
+        }
         let record = ExchangeRecord {
             started: account.started,
             duration: now - account.clock,
@@ -137,6 +141,7 @@ impl Connection {
             reason,
             path: progress.path,
             request_id: &account.request_id,
+            user: account.identity.as_ref().and_then(|identity| identity.user.as_deref()).unwrap_or_default(),
             user_agent: self.session.head.get(b"user-agent").unwrap_or_default(),
             referer: self.session.head.get(b"referer").unwrap_or_default(),
             fields: &fields,

@@ -27,8 +27,7 @@ impl Connection {
     pub(super) fn affinity(&self, cluster: &Cluster, account: &Account) -> Option<Affinity> {
         let config = &cluster.config.affinity.as_ref()?.cookie;
         let head = &self.session.head;
-        let given = head.get(b"cookie").and_then(|field| cookie(field, config.name.as_bytes()));
-        if let Some(token) = given.filter(|token| is_token(token)) {
+        if let Some(token) = cookie(head, config.name.as_bytes()).filter(|token| is_token(token)) {
             return Some(Affinity { hash: hash_key(token), set_cookie: None });
         }
         let token = self.worker.with_random(make_request_id);

@@ -66,9 +66,24 @@ impl Connection {
             // A user who reports the error can name the line of the log.
             extra.push((b"X-Request-Id", &account.request_id));
         }
+        let entry = account.route.map(|index| &snapshot.routes[index as usize]);
+        let is_bare = local.edits().is_none() && !local.is_complete();
+        let of_route = entry.filter(|_| is_bare).and_then(|entry| self.edits_of_failure(entry, account));
+        let cors = entry.and_then(|entry| entry.cors.as_ref());
+        let cors = cors.map_or_else(Vec::new, |cors| cors.response(self.session.head.get(b"origin")));
+        let of_authority = account.identity.iter().flat_map(|identity| &identity.response);
+        let after = cors.iter().map(|(name, value)| (*name, &value[..]));
+        let after: Vec<_> = after.chain(of_authority.map(|(name, value)| (&name[..], &value[..]))).collect();
+        let pages = entry.and_then(|entry| entry.pages.as_ref()).unwrap_or(&snapshot.equipment.pages);
         let body = self.session.service.as_ref().and_then(|service| local.page(service));
-        let further = Further { body, fields: &extra, hsts: self.listener.hsts.as_deref() };
-        response::encode(&mut out, local, &self.session.head, keep_alive, &snapshot.equipment.pages, further);
+        let further = Further {
+            after: if local.is_complete() { &[] } else { &after },
+            edits: local.edits().or(of_route.as_ref()),
+            body,
+            fields: &extra,
+            hsts: self.listener.hsts.as_deref(),
+        };
+        response::encode(&mut out, local, &self.session.head, keep_alive, pages, further);
         progress.bytes_out += out.size() as u64;
         out.submit(&mut self.io.writer, Some(Trailers::NONE));
         let sent = self.io.deadline.run(self.io.writer.quieten(&self.io.deadline)).await;

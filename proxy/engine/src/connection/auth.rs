@@ -178,6 +178,7 @@ impl Connection {
             let name = field.name.to_ascii_lowercase();
             !is_of_connection(field.kind)
                 && field.kind.is_believed(false, self.peer.identity.is_some())
+                && !account.snapshot.is_of_identity(&name)
                 && !copied.iter().any(|copied| is_same_name(copied.as_bytes(), &name))
                 && !nominated.contains(&name)
                 && !ABOUT.contains(&&name[..])

@@ -11,9 +11,10 @@ use sluice_core::router::{strip_prefix, without_dot_segments};
 use sluice_http::{Expect, FieldEdits, Framing, RequestForward, RequestHead, Version};
 
 use super::account::Account;
+use super::variables::without_content;
 use super::{Connection, Next, trace};
 use crate::body::Transfer;
-use crate::exchange::{self, Downstream, Finish, Policy};
+use crate::exchange::{self, Downstream, Finish, Policy, ReplacedAnswer};
 use crate::http2::upstream::can_say;
 use crate::opening::Opening;
 use crate::progress::{Progress, Sent};
@@ -70,6 +71,9 @@ impl Connection {
             Ok(Finish::Answered { keep_alive }) => {
                 self.record(&account, &progress, None);
                 if keep_alive { Next::KeepAlive } else { self.last_answer(&transfer) }
+            }
+            Ok(Finish::Replaced(replaced)) => {
+                self.send_page(policy, &account, progress, *replaced, &transfer).await
             }
             Ok(Finish::Held(answer)) => {
                 // Its file and memory are no longer needed.
@@ -204,6 +208,24 @@ impl Connection {
         if keep_alive { Next::KeepAlive } else { self.last_answer(transfer) }
     }
 
+    /// Sends an error page in place of the application's own.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one exchange, which end here")]
+    async fn send_page(
+        &mut self,
+        policy: &Policy<'_>,
+        account: &Account,
+        mut progress: Progress,
+        replaced: ReplacedAnswer,
+        transfer: &Transfer,
+    ) -> Next {
+        let keep_alive = transfer.is_done() && self.may_continue();
+        let edits = policy.response_edits.map(without_content);
+        let local = Local::page_for(replaced.status, replaced.fields).edited(edits.as_ref());
+        let keep_alive = self.answer(account, &local, keep_alive, &mut progress).await;
+        self.record(account, &progress, None);
+        if keep_alive { Next::KeepAlive } else { self.last_answer(transfer) }
+    }
+
     /// Whether the client handles a cancelled stream better than a response from sluice: a gRPC client takes a 502 for
     /// an outage, but this may only be its own deadline (PROTOCOL-HTTP2 of gRPC, "Errors").
     fn is_understood(&self, progress: &Progress) -> bool {
@@ -271,6 +293,7 @@ pub(super) fn sent_target<'h>(entry: &RouteEntry, head: &'h RequestHead) -> Cow<
     };
     match &entry.config.add_prefix {
         Some(prefix) => Cow::Owned([prefix.as_bytes(), &without_dot_segments(target)].concat()),
+        None if entry.resolves_dots => without_dot_segments(target),
         None => target,
     }
 }

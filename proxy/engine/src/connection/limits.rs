@@ -28,7 +28,7 @@ impl Connection {
         let now_ns = clock::now_ns();
         let mut wait = Duration::ZERO;
         for limiter in &entry.limiters {
-            let value = self.key_value(&limiter.config.key);
+            let value = self.key_value(&limiter.config.key, account);
             let client = limiter.client(account.client, value.as_deref());
             match limiter.count(client, now_ns) {
                 Verdict::Within => {}
@@ -46,7 +46,7 @@ impl Connection {
 
     /// The value that a limit counts by, unless it is the address, in one of its spellings. With several values the
     /// application might read another one, so there is none.
-    fn key_value(&self, key: &HashKey) -> Option<Cow<'_, [u8]>> {
+    fn key_value(&self, key: &HashKey, account: &Account) -> Option<Cow<'_, [u8]>> {
         let fields = |name: &str| {
             let name = name.as_bytes().to_vec();
             let fields = self.session.head.fields();
@@ -54,6 +54,8 @@ impl Connection {
         };
         match key {
             HashKey::ClientAddress => None,
+            // Each value that a client makes up would have an allowance of its own.
+            HashKey::Header(name) if !self.is_believed(name.as_bytes(), account) => None,
             HashKey::Header(name) if name.eq_ignore_ascii_case("authorization") => {
                 only(fields(name)).map(|value| Cow::Owned(folded_credentials(value)))
             }

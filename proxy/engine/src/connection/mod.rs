@@ -5,6 +5,7 @@ mod affinity;
 mod answer;
 mod auth;
 mod close;
+mod cors;
 mod forward;
 mod head;
 mod held;
@@ -21,7 +22,7 @@ mod variables;
 #[cfg(test)]
 mod tests;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,6 +67,8 @@ struct Io {
 struct Peer {
     /// The address of the socket, or the one in a PROXY protocol header.
     address: IpAddr,
+    /// Its port; 0 for a unix socket.
+    port: u16,
     /// The address as text, for X-Forwarded-For.
     text: Rc<str>,
     /// Its identity from its certificate, if one is requested.
@@ -124,7 +127,7 @@ impl Connection {
         worker: Rc<Worker>,
         listener: Arc<ListenerState>,
         stream: Stream,
-        client: IpAddr,
+        client: SocketAddr,
     ) -> Self {
         let registration = Some(Registration::take(&worker, stream.clone(), &listener));
         Self { registration, ..Self::bare(worker, listener, stream, Peer::at(client)) }
@@ -231,8 +234,10 @@ impl Connection {
 
 impl Peer {
     /// A peer of which only the address is known.
-    fn at(address: IpAddr) -> Self {
-        Self { address, text: text_of(address), identity: None, tls: None, direct: direct::Client::default() }
+    fn at(address: SocketAddr) -> Self {
+        let (address, port) = (address.ip(), address.port());
+        let text = text_of(address);
+        Self { address, port, text, identity: None, tls: None, direct: direct::Client::default() }
     }
 
     /// The same peer for a stream of its connection.
@@ -240,6 +245,7 @@ impl Peer {
         let (text, identity) = (Rc::clone(&self.text), self.identity.clone());
         Self {
             address: self.address,
+            port: self.port,
             text,
             identity,
             tls: self.tls.clone(),

@@ -1,7 +1,6 @@
 //! One exchange, from a parsed head to what follows it: check, route, then respond or forward.
 
 use std::future::{Future, poll_fn};
-use std::net::IpAddr;
 use std::ops::ControlFlow::Break;
 use std::rc::Rc;
 use std::time::Duration;
@@ -10,7 +9,7 @@ use sluice_config::{Action, Balance, HashKey, Variable};
 use sluice_core::cluster::{Cluster, hash_key};
 use sluice_core::error::Reason;
 use sluice_core::router::{Query, RouteMatch};
-use sluice_http::{Expect, FieldKind, Framing, Method, RequestHead, request_framing};
+use sluice_http::{Expect, FieldKind, Framing, Method, RequestHead, is_same_name, request_framing};
 
 use sluice_net::buffers::SMALL_BYTES;
 use sluice_net::stream::Stream;
@@ -58,7 +57,12 @@ impl Connection {
         {
             return self.send_to_https(&account, redirect.port, &mut transfer).await;
         }
-        match route(snapshot, &self.listener.config.name, account.client, &self.session.head) {
+        if snapshot.has_cors
+            && let Some(next) = self.preflight(snapshot, &mut account, &mut transfer).await
+        {
+            return next;
+        }
+        match self.route(&account) {
             RouteMatch::Route(index) => {
                 let entry = &snapshot.routes[index];
                 account.route = u32::try_from(index).ok();
@@ -122,6 +126,36 @@ impl Connection {
         }
     }
 
+    /// The route of the request.
+    pub(super) fn route(&self, account: &Account) -> RouteMatch {
+        self.route_for(account, self.session.head.method_bytes())
+    }
+
+    /// The route of the same request with this method.
+    pub(super) fn route_for(&self, account: &Account, method: &[u8]) -> RouteMatch {
+        let head = &self.session.head;
+        let (path, parameters) = head.split_target();
+        let has_field = |name: &[u8], fits: &dyn Fn(&[u8]) -> bool| {
+            let mut fields = head.fields().filter(|field| is_same_name(field.name, name));
+            self.is_believed(name, account) && fields.any(|field| fits(field.value))
+        };
+        account.snapshot.router.find(&Query {
+            listener: &self.listener.config.name,
+            host: head.host_name(),
+            path,
+            parameters,
+            client: account.client,
+            method,
+            has_field: &has_field,
+        })
+    }
+
+    /// Whether a field of this name means anything: the application gets no other one from this client.
+    pub(super) fn is_believed(&self, name: &[u8], account: &Account) -> bool {
+        FieldKind::of(name).is_believed(account.trusted, self.peer.identity.is_some())
+            && !account.snapshot.is_of_identity(name)
+    }
+
     pub(super) async fn no_route(&mut self, account: &Account, transfer: &mut Transfer) -> Next {
         self.answer_locally(account, &Local::reason(Reason::NoRoute), Some(Reason::NoRoute), transfer).await
     }
@@ -133,7 +167,10 @@ impl Connection {
             return Some(Reason::Banned);
         }
         let gates = account.snapshot.gates.as_ref()?;
-        let passes = gates.let_through(&self.listener.config.name, host, &account.client);
+        let head = &self.session.head;
+        // A tunnel has no request.
+        let path = (!head.method_bytes().is_empty()).then(|| head.path());
+        let passes = gates.let_through(&self.listener.config.name, host, path, &account.client);
         (!passes).then_some(Reason::AccessDenied)
     }
 
@@ -146,12 +183,18 @@ impl Connection {
 
     /// The response of a route without a cluster.
     fn local_answer<'a>(&self, entry: &'a RouteEntry, account: &Account) -> Local<'a> {
-        match (&entry.config.action, &entry.location) {
+        match (&entry.config.action, &entry.template) {
             (Action::Redirect { status, .. }, Some(location)) => {
-                let value = |variable: &Variable| self.value(variable, entry, account);
+                let value = |variable: &Variable| self.value(variable, Some(entry), account);
                 Local::redirect(*status, location, &value).unwrap_or_else(Local::reason)
             }
-            (Action::Respond { status, body, content_type }, _) => Local::fixed(*status, body, content_type),
+            (Action::Respond { status, content_type, is_template: true, .. }, Some(template)) => {
+                let body = self.body_of(template, content_type, entry, account);
+                Local::fixed(*status, "", content_type).with_body(body)
+            }
+            (Action::Respond { status, body, content_type, .. }, _) => {
+                Local::fixed(*status, body, content_type)
+            }
             // A route to a cluster is not local; validation ensures that the cluster exists.
             (Action::Cluster(_) | Action::Redirect { .. }, _) => Local::reason(Reason::NoEndpoint),
         }
@@ -256,19 +299,6 @@ impl Connection {
     }
 }
 
-pub(super) fn route(snapshot: &Snapshot, listener: &str, client: IpAddr, head: &RequestHead) -> RouteMatch {
-    let (path, parameters) = head.split_target();
-    snapshot.router.find(&Query {
-        listener,
-        host: head.host_name(),
-        path,
-        parameters,
-        client,
-        method: head.method_bytes(),
-        field: &|name| head.get(name),
-    })
-}
-
 pub(super) fn policy<'a>(
     snapshot: &'a Snapshot,
     entry: &'a RouteEntry,
@@ -285,6 +315,7 @@ pub(super) fn policy<'a>(
         body_idle_timeout_ms: route.body_idle_timeout_ms.unwrap_or(config.body_idle_timeout_ms),
         request_edits: entry.request_edits.as_ref(),
         response_edits: entry.response_edits.as_ref(),
+        replaced: &entry.replaced,
         via: snapshot.config.via,
         // Debug information cannot be added to a direct return.
         direct_return: entry.direct_return && account.debug != DebugRequest::Trusted,
@@ -310,7 +341,7 @@ fn hash(balance: &Balance, account: &Account, head: &RequestHead) -> Option<u64>
     match key {
         HashKey::ClientAddress => Some(hash_key(account.client.to_string().as_bytes())),
         HashKey::Header(name) => head.get(name.as_bytes()).map(hash_key),
-        HashKey::Cookie(name) => cookie(head.get(b"cookie")?, name.as_bytes()).map(hash_key),
+        HashKey::Cookie(name) => cookie(head, name.as_bytes()).map(hash_key),
     }
 }
 
@@ -325,15 +356,18 @@ async fn broken(stream: &Stream) {
     }
 }
 
-/// The value of one cookie of a Cookie field (RFC 6265 4.2.1).
-pub(super) fn cookie<'a>(field: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
-    cookies(field, name).next()
+/// The value of the first cookie of this name (RFC 6265 4.2.1); a client may send several Cookie fields.
+pub(super) fn cookie<'a>(head: &'a RequestHead, name: &[u8]) -> Option<&'a [u8]> {
+    let fields = head.fields().filter(|field| field.name.eq_ignore_ascii_case(b"cookie"));
+    fields.flat_map(|field| cookies(field.value, name)).next()
 }
 
 /// The values of all cookies of this name in a Cookie field.
 pub(super) fn cookies<'a>(field: &'a [u8], name: &[u8]) -> impl Iterator<Item = &'a [u8]> + use<'a> {
     let name = name.to_vec();
-    field
-        .split(|byte| *byte == b';')
-        .filter_map(move |pair| pair.trim_ascii().strip_prefix(&name[..])?.strip_prefix(b"="))
+    field.split(|byte| *byte == b';').filter_map(move |pair| {
+        let equals = pair.iter().position(|byte| *byte == b'=')?;
+        // Some frameworks trim the name.
+        (pair[..equals].trim_ascii() == name).then(|| pair[equals + 1..].trim_ascii())
+    })
 }

@@ -11,7 +11,7 @@ use sluice_core::service::slot::Entered;
 use sluice_http::{CookieScope, FieldEdits, FieldKind, RequestHead};
 
 use super::account::Account;
-use super::request::{policy, route};
+use super::request::policy;
 use super::{Connection, Next};
 use crate::body::Transfer;
 use crate::exchange::{Policy, RequestContext, Stamp};
@@ -46,9 +46,7 @@ impl Connection {
             if let Some(reason) = self.denial(&account, self.session.head.host_name()) {
                 return self.deny(&account, reason, &mut transfer).await;
             }
-            let RouteMatch::Route(index) =
-                route(&snapshot, &self.listener.config.name, account.client, &self.session.head)
-            else {
+            let RouteMatch::Route(index) = self.route(&account) else {
                 return self.no_route(&account, &mut transfer).await;
             };
             let entry = &snapshot.routes[index];
@@ -173,6 +171,8 @@ impl Edits {
     fn new(service: &ServiceEntry, forward: &Forward<'_>, head: &RequestHead, account: &Account) -> Self {
         let mut request = FieldEdits::default();
         request.remove.push(TARGET_FIELD.to_ascii_lowercase().into_bytes());
+        // An application believes them whichever route leads to it.
+        request.remove.extend(account.snapshot.fields_of_identity().map(|name| name.as_bytes().to_vec()));
         let field = service.options.client_ip_header.as_bytes();
         if !field.is_empty()
             && account.trusted
@@ -208,6 +208,7 @@ impl Edits {
         Policy {
             request_edits: Some(&self.request),
             response_edits: (!self.response.is_empty()).then_some(&self.response).or(policy.response_edits),
+            replaced: &[],
             direct_return: policy.direct_return
                 && self.response.is_empty()
                 && service.logged.response.is_empty(),

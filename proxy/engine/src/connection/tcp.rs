@@ -45,7 +45,9 @@ impl Connection {
             match header {
                 Header::Complete(length, client) => {
                     self.io.reader.consume(length);
-                    self.peer.address = client.unwrap_or(self.peer.address);
+                    if let Some(client) = client {
+                        (self.peer.address, self.peer.port) = (client.ip(), client.port());
+                    }
                     self.peer.text = super::text_of(self.peer.address);
                     return self.enter();
                 }

@@ -63,12 +63,12 @@ impl Connection {
         authority: &dyn Authority,
         transfer: &mut Transfer,
     ) -> Option<Result<Arc<TokenHolder>, Option<TokenFault>>> {
-        if let Some(holder) = tokens.recent(token) {
-            return Some(Ok(holder));
-        }
         let Some(mut keys) = self.unless_gone(keys_of(tokens, authority), transfer).await? else {
             return Some(Err(None));
         };
+        if let Some(holder) = tokens.recent(token, &keys) {
+            return Some(Ok(holder));
+        }
         if tokens.wants_other_keys(token, &keys) && tokens.keys.may_have_changed(now_ms()) {
             let fetched = async {
                 authority.fetch(tokens.config(), &tokens.keys);
@@ -89,17 +89,21 @@ impl Connection {
             head.fields().filter(move |field| field.name.eq_ignore_ascii_case(name)).map(|field| field.value)
         };
         let mut given = values(b"authorization");
-        match (given.next().map(bearer), given.next()) {
-            (_, Some(_)) => return Err(NoToken::Ambiguous),
-            (Some(Some(token)), None) => return Ok(token.to_vec()),
-            (Some(None) | None, None) => {}
-        }
-        let Some(name) = from_cookie else { return Err(NoToken::Absent) };
-        let mut given = values(b"cookie").flat_map(|field| cookies(field, name.as_bytes()));
-        match (given.next(), given.next()) {
-            (Some(token), None) => Ok(token.to_vec()),
+        let (field, another) = (given.next(), given.next());
+        let of_field = field.and_then(bearer);
+        let looks_like_one = field
+            .is_some_and(|field| field.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"bearer")));
+        let name = from_cookie.unwrap_or_default().as_bytes();
+        let mut given =
+            values(b"cookie").flat_map(|field| cookies(field, name)).filter(|_| from_cookie.is_some());
+        let (cookie, other_cookie) = (given.next(), given.next());
+        match (of_field, cookie) {
+            _ if another.is_some() || other_cookie.is_some() => Err(NoToken::Ambiguous),
             (Some(_), Some(_)) => Err(NoToken::Ambiguous),
-            (None, _) => Err(NoToken::Absent),
+            (Some(token), None) => Ok(token.to_vec()),
+            (None, Some(_)) if looks_like_one => Err(NoToken::Ambiguous),
+            (None, Some(token)) => Ok(token.to_vec()),
+            (None, None) => Err(NoToken::Absent),
         }
     }
 }

@@ -12,9 +12,10 @@ use sluice_net::buffers::SMALL_BYTES;
 use sluice_net::stream::{Reader, Writer};
 
 use super::answer::{Answer, debug_fields, forward_head};
+use super::discard::discard;
 use super::hold::{self, HeldAnswer};
 use super::transfer::download_reason;
-use super::{Failed, SharedState, chunk_limits, direct};
+use super::{Failed, ReplacedAnswer, SharedState, chunk_limits, direct};
 use crate::body::{Transfer, copy};
 use crate::bypass::Joined;
 use crate::direct::{Armed, Claimed, DirectAnswer, Rest};
@@ -48,6 +49,8 @@ pub(super) enum ReceivedResponse {
     Upgrade,
     /// A complete response that used direct return.
     Direct(DirectAnswer),
+    /// An error in place of which the client gets an error page.
+    Replaced(Box<ReplacedAnswer>),
     /// A complete response, of which the client has received nothing.
     Held(Box<HeldAnswer>),
 }
@@ -80,6 +83,12 @@ pub(super) async fn run(
     }
     if shared.is_turned_back(from.head.status()) {
         return Err(Failed { turned_back: true, ..Reason::UpstreamClosed.into() });
+    }
+    if shared.policy.replaced.binary_search(&from.head.status()).is_ok() {
+        shared.head_received.set(true);
+        let replaced = ReplacedAnswer::of(from.head);
+        discard(shared, answer.request.method(), &mut from).await;
+        return Ok(ReceivedResponse::Replaced(replaced));
     }
     let waited_for = answer.request.expect() == Expect::Continue && !was_continued;
     from.is_early = !shared.uploaded.get() || waited_for;

@@ -6,6 +6,8 @@
 mod acquire;
 mod answer;
 mod direct;
+mod discard;
+mod hedge;
 mod download;
 mod hold;
 mod race;
@@ -32,6 +34,7 @@ use sluice_http::{FieldEdits, RequestHead, ResponseHead};
 use sluice_net::deadline::Deadline;
 use sluice_net::stream::{Reader, Writer};
 
+use crate::authority::Fields;
 use crate::body::Transfer;
 use crate::bypass::Candidate;
 use crate::debug;
@@ -59,6 +62,8 @@ pub(crate) struct Policy<'a> {
     /// Edits of the request head.
     pub(crate) request_edits: Option<&'a FieldEdits>,
     pub(crate) response_edits: Option<&'a FieldEdits>,
+    /// Statuses, in order, of responses that are replaced by an error page.
+    pub(crate) replaced: &'a [u16],
     pub(crate) via: bool,
     /// Whether direct return may be used.
     pub(crate) direct_return: bool,
@@ -124,6 +129,8 @@ pub(crate) enum Finish {
     },
     /// The origin switched protocols as requested; the following bytes belong to the tunnel.
     Upgraded(Box<Acquired>),
+    /// The response was an error of the application, and the client gets an error page instead.
+    Replaced(Box<ReplacedAnswer>),
     /// The response is complete, and the client has received nothing of it yet.
     Held(Box<HeldAnswer>),
 }
@@ -196,6 +203,29 @@ impl From<Reason> for Failed {
     }
 }
 
+/// What is left of a response that is replaced by an error page.
+pub(crate) struct ReplacedAnswer {
+    pub(crate) status: u16,
+    /// Fields that mean something without the body.
+    pub(crate) fields: Fields,
+}
+
+impl ReplacedAnswer {
+    fn of(head: &ResponseHead) -> Box<Self> {
+        let is_kept = |name: &[u8]| {
+            let name = name.to_ascii_lowercase();
+            KEPT.contains(&&name[..]) || name.starts_with(b"access-control-")
+        };
+        let kept = head.fields().filter(|field| is_kept(field.name));
+        let fields = kept.map(|field| (field.name.to_vec(), field.value.to_vec())).collect();
+        Box::new(Self { status: head.status(), fields })
+    }
+}
+
+/// Fields that stay with an error page, in lower case.
+const KEPT: [&[u8]; 6] =
+    [b"allow", b"cache-control", b"retry-after", b"set-cookie", b"vary", b"www-authenticate"];
+
 /// Sends `opening` (the request head and the part of its body received with it) to an endpoint of the cluster, then
 /// forwards the rest of the body, and the response.
 pub(crate) async fn forward(
@@ -210,15 +240,16 @@ pub(crate) async fn forward(
     let mut attempt = Attempt::new(policy.cluster, Kind::Request, hash, policy.retry, client);
     // Requests that may become a tunnel, or that are incomplete, use TCP: see `bypass`.
     let in_memory = !downstream.has_rest();
-    attempt.candidate = (in_memory && downstream.head.upgrade().is_none()).then(|| Candidate {
+    let is_idempotent = replayable && downstream.head.method().is_idempotent();
+    let hedges = policy.retry.hedge && is_idempotent && in_memory && stamp.is_none() && opening.is_text();
+    attempt.candidate = (in_memory && !hedges && downstream.head.upgrade().is_none()).then(|| Candidate {
         bytes: opening.bytes.len() + stamp.map_or(0, Stamp::room),
         repeatable: downstream.head.method().is_idempotent(),
     });
     let mut stamped = StampWriter::new(stamp);
     // An error does not say that the application has not acted.
-    let may_repeat =
-        replayable && !policy.retry.statuses.is_empty() && downstream.head.method().is_idempotent();
-    if may_repeat {
+    let may_repeat = is_idempotent && !policy.retry.statuses.is_empty();
+    if may_repeat || hedges {
         policy.cluster.earn_retry(policy.retry.budget_percent);
     }
     loop {
@@ -233,7 +264,14 @@ pub(crate) async fn forward(
         progress.path = Some(acquired.connection.path());
         stamped.put(&mut opening, &acquired.connection.endpoint);
         let armed = direct::arm(resources, policy, &mut downstream, &acquired.connection);
+        let hedged = (hedges && progress.retries == 0).then(|| opening.bytes.clone());
         start(&mut acquired.connection, &mut opening, policy, &downstream, progress);
+        if let Some(opening) = hedged {
+            let (downstream, attempt) = (&mut downstream, &mut attempt);
+            let racing =
+                hedge::first_to_answer(resources, policy, downstream, attempt, acquired, opening, progress);
+            acquired = Box::pin(racing).await;
+        }
         let connection = &mut acquired.connection;
         let retries_left = policy.retry.attempts_max.saturating_sub(progress.retries);
         let elsewhere = (may_repeat && retries_left > 0)

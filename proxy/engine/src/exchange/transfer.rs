@@ -12,6 +12,7 @@ pub(crate) fn upload_reason(error: BodyError) -> Reason {
         BodyError::Malformed => Reason::BadBody,
         BodyError::TooLarge => Reason::BodyTooLarge,
         BodyError::Incomplete => Reason::BodyIncomplete,
+        BodyError::TooSlow => Reason::BodyTooSlow,
         BodyError::Unwritable => Reason::UpstreamClosed,
     }
 }
@@ -21,13 +22,14 @@ pub(super) fn download_reason(error: BodyError) -> Reason {
     match error {
         BodyError::Unwritable => Reason::ClientGone,
         BodyError::TooLarge => Reason::ResponseTooLarge,
-        BodyError::Malformed | BodyError::Incomplete => Reason::ResponseTruncated,
+        BodyError::Malformed | BodyError::Incomplete | BodyError::TooSlow => Reason::ResponseTruncated,
     }
 }
 
 /// A request body under the listener's limits, with its framing unchanged.
 pub(crate) fn request_transfer(framing: Framing, limits: &Limits) -> Transfer {
     Transfer::new(framing, framing, chunk_limits(limits), limits.body_bytes_max)
+        .at_least(limits.receive_rate_bytes_min)
 }
 
 /// The listener's limits on chunk framing; they apply to responses too.

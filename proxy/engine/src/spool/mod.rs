@@ -53,6 +53,7 @@ impl HoldError {
         match self {
             Self::Body(BodyError::Malformed) => Reason::BadBody,
             Self::Body(BodyError::TooLarge) => Reason::BodyTooLarge,
+            Self::Body(BodyError::TooSlow) => Reason::BodyTooSlow,
             // Nothing is written while a body is received.
             Self::Body(BodyError::Incomplete | BodyError::Unwritable) => Reason::BodyIncomplete,
             Self::Full => Reason::RequestBufferFull,
@@ -65,7 +66,9 @@ impl HoldError {
         match self {
             Self::Body(BodyError::Malformed) => Reason::BadResponse,
             Self::Body(BodyError::TooLarge) => Reason::ResponseTooLarge,
-            Self::Body(BodyError::Incomplete | BodyError::Unwritable) => Reason::ResponseTruncated,
+            Self::Body(BodyError::Incomplete | BodyError::TooSlow | BodyError::Unwritable) => {
+                Reason::ResponseTruncated
+            }
             Self::Full => Reason::ResponseBufferFull,
             Self::Disk => Reason::ResponseSpoolFailed,
         }

@@ -1,7 +1,7 @@
 //! Accepts connections for one worker until it drains.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -169,11 +169,11 @@ impl AcceptContext {
 
     fn admit(&self, entrance: &Entrance, state: &Arc<ListenerState>, socket: OwnedFd, peer: &SockAddr) {
         // A unix socket's peer has no address; it is on this host.
-        let client = peer.as_socket().map_or(IpAddr::from([127, 0, 0, 1]), |address| address.ip());
+        let client = peer.as_socket().unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)));
         let state = Arc::clone(state);
-        if self.is_banned(&state, client) {
+        if self.is_banned(&state, client.ip()) {
             if peer.as_socket().is_some() {
-                self.keep_out(entrance, client);
+                self.keep_out(entrance, client.ip());
             }
             return;
         }
@@ -233,11 +233,11 @@ impl AcceptContext {
         tokio::task::spawn_local(serve(Box::new(self.connection(state, socket, client)), place));
     }
 
-    fn connection(&self, state: Arc<ListenerState>, socket: OwnedFd, client: IpAddr) -> Connection {
+    fn connection(&self, state: Arc<ListenerState>, socket: OwnedFd, client: SocketAddr) -> Connection {
         Connection::new(Rc::clone(&self.worker), state, Stream::from_socket(socket), client)
     }
 
-    fn refuse(&self, state: Arc<ListenerState>, socket: OwnedFd, client: IpAddr) {
+    fn refuse(&self, state: Arc<ListenerState>, socket: OwnedFd, client: SocketAddr) {
         self.worker.metrics().count(Event::DownstreamRejected);
         self.worker.metrics().error(Reason::TooManyConnections);
         let place = Rc::clone(self.worker.turned_away());

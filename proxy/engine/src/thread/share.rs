@@ -3,7 +3,7 @@
 //! The kernel chooses a worker's socket by a hash of the addresses, which often gives most of a few connections to one
 //! worker. A worker that accepts a connection while another has fewer open hands it to that worker.
 
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -39,7 +39,7 @@ pub(crate) type Handed = mpsc::UnboundedReceiver<Accepted>;
 pub struct Accepted {
     pub(super) state: Arc<ListenerState>,
     pub(super) socket: OwnedFd,
-    pub(super) client: IpAddr,
+    pub(super) client: SocketAddr,
     pub(super) place: OpenCount,
 }
 
@@ -124,7 +124,7 @@ mod tests {
     fn accept(share: &Share, state: &Arc<ListenerState>) -> Option<Accepted> {
         let socket = TcpListener::bind("127.0.0.1:0").unwrap().into();
         let place = share.choose(state.admit().unwrap());
-        let client = IpAddr::from([127, 0, 0, 1]);
+        let client = SocketAddr::from(([127, 0, 0, 1], 0));
         share.hand(Accepted { state: Arc::clone(state), socket, client, place })
     }
 

@@ -1,8 +1,12 @@
 //! Requests that go to another endpoint after an error.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
-use super::support::{Origin, Proxy, Setup, pattern};
+use super::support::{Origin, Proxy, Setup, ok, pattern, poll};
 
 fn failing() -> Origin {
     Origin::answering(|_| {
@@ -78,4 +82,83 @@ fn retries_have_a_budget() {
     // A turn of the good one follows each of the bad one; a retry takes a turn as well.
     let sent_again = bad.requests().len() - (60 - served);
     assert_eq!(sent_again, 10, "of {} at the bad one", bad.requests().len());
+}
+
+/// An application that does not answer while it is stuck.
+fn stuck_while(stuck: &Arc<AtomicBool>, name: &'static str) -> Origin {
+    let stuck = Arc::clone(stuck);
+    Origin::answering(move |_| {
+        while stuck.load(SeqCst) {
+            std::thread::park_timeout(Duration::from_millis(5));
+        }
+        ok(name)
+    })
+}
+
+#[test]
+fn a_second_endpoint_answers_for_one_that_is_stuck() {
+    let (never, stuck) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (first, second) = (stuck_while(&stuck, "first"), stuck_while(&never, "second"));
+    let retry = json!({"hedge": true, "budget_percent": 100});
+    let Some(proxy) = before(&[&first, &second], retry) else { return };
+    let mut wire = proxy.connect();
+    let get = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    for _ in 0..120 {
+        assert_eq!(wire.ask(get).status(), 200);
+    }
+    stuck.store(true, SeqCst);
+    let before = (first.requests().len(), second.requests().len());
+    for number in 0..20 {
+        let request = if number % 2 == 0 {
+            get.to_owned()
+        } else {
+            format!("PUT /{number} HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody")
+        };
+        assert_eq!(wire.ask(request).text(), "second", "{number}");
+    }
+    let asked = (first.requests().len() - before.0, second.requests().len() - before.1);
+    assert!(asked.0 > 0 && asked.1 == 20, "{asked:?}");
+    let seen = second.requests();
+    let puts = seen.iter().filter(|request| request.line.starts_with("PUT"));
+    assert!(puts.clone().count() == 10 && puts.clone().all(|put| put.text() == "body"));
+    let record = proxy.record("/1");
+    assert!(record["endpoint"] == second.endpoint.as_str(), "{record}");
+    // A POST may act twice, so it waits.
+    let mut posts: Vec<_> = (0..2).map(|_| proxy.connect()).collect();
+    let post = "POST /post HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n";
+    posts.iter_mut().for_each(|wire| wire.send(post));
+    let count =
+        |origin: &Origin| origin.requests().iter().filter(|request| request.target() == "/post").count();
+    poll("both", || (count(&first) + count(&second) == 2).then_some(()));
+    stuck.store(false, SeqCst);
+    posts.iter_mut().for_each(|wire| assert_eq!(wire.response().status(), 200));
+    assert_eq!(count(&first) + count(&second), 2);
+    // The connections that were given up are closed, and everything goes on.
+    for _ in 0..20 {
+        assert_eq!(wire.ask(get).status(), 200);
+    }
+}
+
+#[test]
+fn second_requests_are_a_part_of_all() {
+    let stuck = Arc::new(AtomicBool::new(false));
+    let (first, second) = (stuck_while(&stuck, "first"), stuck_while(&stuck, "second"));
+    let retry = json!({"hedge": true, "budget_percent": 1});
+    let endpoints = [first.endpoint.as_str(), second.endpoint.as_str()];
+    let setup = Setup::to(&endpoints).with("clusters.default.retry", retry);
+    let Some(proxy) = setup.with("clusters.default.response_timeout", "300ms").start() else { return };
+    let get = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    let mut wire = proxy.connect();
+    for _ in 0..120 {
+        assert_eq!(wire.ask(get).status(), 200);
+    }
+    stuck.store(true, SeqCst);
+    let before = first.requests().len() + second.requests().len();
+    let mut wires: Vec<_> = (0..40).map(|_| proxy.connect()).collect();
+    wires.iter_mut().for_each(|wire| wire.send(get));
+    wires.iter_mut().for_each(|wire| assert_eq!(wire.response().status(), 504));
+    // Ten after a calm, and one of a hundred.
+    let asked = first.requests().len() + second.requests().len() - before;
+    assert!((40..=51).contains(&asked), "{asked}");
+    stuck.store(false, SeqCst);
 }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::{Origin, Setup};
+use crate::support::{Origin, Setup, poll};
 
 /// A response that shows which route was taken.
 fn says(name: &str) -> serde_json::Value {
@@ -195,4 +195,172 @@ fn the_target_is_rewritten_and_prefixed() {
         assert_eq!(origin.last().line, format!("GET {sent} HTTP/1.1"), "{target}");
     }
     assert_eq!(proxy.get("/static../secret").status(), 400);
+}
+
+#[test]
+fn a_condition_believes_no_field_that_the_application_would_not_get() {
+    let setup = Setup::to(&[]).without("clusters");
+    let users = setup.file("users", "ann:$2y$04$b98P4d49Kb8Twxx4H/x0cOJJ58hM9QOnqQUA/EuHIOp2EJ2vWiKFK\n");
+    let needs = |name: &str, value: &str| json!([{"name": name, "value": value}]);
+    let setup = setup.with(
+        "routes",
+        json!([
+            {"path": "/cert", "headers": needs("X-Client-Cert-Verified", "SUCCESS"), "respond": says("in")},
+            {"path": "/real", "headers": needs("X-Real-IP", "10.0.0.1"), "respond": says("in")},
+            {"path": "/user", "headers": needs("X-User", "root"), "respond": says("in")},
+            {"path": "/named", "respond": {"template": "[{header:x-user}]"}},
+            {"path": "/set", "respond": says("set"), "auth": {"basic": {"file": users}}},
+            {"path": "/role", "headers": needs("X-Role", "admin"), "respond": says("role")},
+            {"path": "/not", "not": {"headers": needs("X-Role", "admin")}, "respond": says("in")},
+            {"path": "/cookie", "respond": {"template": "{cookie:s}"}},
+            {"respond": says("out")},
+        ]),
+    );
+    let mut config = setup;
+    config = config.with("clusters", json!({"c": {"endpoints": ["127.0.0.1:9"]}}));
+    let Some(proxy) = config.start() else { return };
+    let mut changed = proxy.config.clone();
+    changed["routes"].as_array_mut().unwrap().push(json!({
+        "name": "telling", "path": "/telling", "cluster": "c", "auth": {"basic": {"file": users}},
+        "request_headers": {"set": {"X-User": "{auth_user}"}},
+    }));
+    assert_eq!(proxy.reload(&changed).0, Some(0));
+    let forged = "X-Client-Cert-Verified: SUCCESS\r\nX-Real-IP: 10.0.0.1\r\nX-User: root\r\n";
+    let get = |target: &str, fields: &str| {
+        proxy.ask(format!("GET {target} HTTP/1.1\r\nHost: a.test\r\n{fields}\r\n")).text().to_owned()
+    };
+    for (target, wanted) in [("/cert", "out"), ("/real", "out"), ("/user", "out"), ("/named", "[]")] {
+        assert_eq!(get(target, forged), wanted, "{target}");
+    }
+    // Of several fields, one is enough: an application may use any of them, and in any spelling.
+    for fields in ["X-Role: u\r\nX-Role: admin\r\n", "X-Role: admin\r\nx-role: u\r\n", "X_Role: admin\r\n"] {
+        assert_eq!(get("/role", fields), "role", "{fields}");
+        assert_eq!(get("/not", fields), "out", "{fields}");
+    }
+    assert_eq!(
+        (get("/role", "X-Role: u\r\n"), get("/not", "X-Role: u\r\n")),
+        ("out".to_owned(), "in".to_owned())
+    );
+    assert_eq!(get("/cookie", "Cookie: a=1\r\nCookie: s=2\r\n"), "2");
+}
+
+#[test]
+fn a_redirect_without_a_host_is_no_redirect_to_a_part_of_the_path() {
+    let setup = Setup::to(&[]).without("clusters").with(
+        "routes",
+        json!([
+            {"path_prefix": "/port", "redirect": {"location": "https://{host}:8443{path}"}},
+            {"redirect": {"location": "https://{host}{path}{query}"}},
+        ]),
+    );
+    let Some(proxy) = setup.start() else { return };
+    for request in [
+        "GET /evil.test/x HTTP/1.0\r\n\r\n",
+        "GET /evil.test/x HTTP/1.1\r\nHost:\r\n\r\n",
+        "GET /port/x HTTP/1.0\r\n\r\n",
+    ] {
+        let answer = proxy.ask(request);
+        assert_eq!((answer.status(), answer.get("location")), (400, None), "{request}");
+    }
+    assert_eq!(proxy.get("/a?b").status(), 302);
+}
+
+#[test]
+fn errors_of_sluice_have_the_fields_that_protect_the_pages_of_a_route() {
+    let setup = Setup::to(&["127.0.0.1:9"]);
+    let users = setup.file("users", "ann:$2y$04$b98P4d49Kb8Twxx4H/x0cOJJ58hM9QOnqQUA/EuHIOp2EJ2vWiKFK\n");
+    let headers = json!({
+        "remove": ["X-Sluice-Reason"], "set": {"X-Frame-Options": "DENY", "Cache-Control": "public", "X-Path": "{path}"},
+        "add": {"Content-Security-Policy": "default-src 'self'", "Expires": "x"},
+    });
+    let setup = setup.with(
+        "routes",
+        json!([
+            {"path_prefix": "/login", "cluster": "default", "auth": {"basic": {"file": users}},
+             "response_headers": headers},
+            {"path_prefix": "/plain", "cluster": "default",
+             "response_headers": {"set": {"X-Frame-Options": "DENY", "Cache-Control": "public"}}},
+        ]),
+    );
+    let Some(proxy) = setup.start() else { return };
+    for (target, status, path) in [("/login/x", 401, Some("/login/x")), ("/plain", 502, None)] {
+        let answer = proxy.get(target);
+        assert_eq!((answer.status(), answer.all("x-frame-options")), (status, vec!["DENY"]), "{target}");
+        assert_eq!(
+            (answer.all("cache-control"), answer.get("expires")),
+            (vec!["no-store"], None),
+            "{target}"
+        );
+        assert_eq!(answer.get("x-path"), path);
+        assert!(answer.get("x-sluice-reason").is_some());
+    }
+    assert_eq!(proxy.get("/login").get("content-security-policy"), Some("default-src 'self'"));
+}
+
+#[test]
+fn an_application_gets_no_dot_segments_that_lead_around_a_rule() {
+    let origin = Origin::saying("hello");
+    let Some(proxy) = Setup::to_origin(&origin)
+        .with(
+            "routes",
+            json!([
+                {"path_prefix": "/staff", "respond": {"status": 403}},
+                {"cluster": "default"},
+            ]),
+        )
+        .start()
+    else {
+        return;
+    };
+    for (target, sent) in [
+        ("/staff/../x?a=/../b", "/x?a=/../b"),
+        ("/staff/%2e%2e/x", "/x"),
+        ("/a/./b", "/a/b"),
+        ("/a%2fb//c", "/a%2fb//c"),
+        ("/a...b/..c", "/a...b/..c"),
+    ] {
+        assert_eq!(proxy.get(target).status(), 200, "{target}");
+        assert_eq!(origin.last().target(), sent, "{target}");
+    }
+    assert_eq!(proxy.get("/x/../staff").status(), 403);
+}
+
+#[test]
+fn access_of_a_path_holds_whatever_the_route_and_its_files_are_watched() {
+    let origin = Origin::saying("hello");
+    let setup = Setup::to_origin(&origin);
+    let (offices, blocked) = (setup.file("offices", "# ours\n10.1.0.0/16\n"), setup.file("blocked", ""));
+    let setup = setup
+        .with("trusted_proxies", json!(["127.0.0.1"]))
+        .with(
+            "access",
+            json!([{"path_prefix": ["/admin"], "allow_files": [offices], "allow": ["10.2.0.0/16"]},
+                   {"deny_files": [blocked]}]),
+        )
+        .with(
+            "routes",
+            json!([{"path_regex": "^/(admin/)?x", "cluster": "default"}, {"cluster": "default"}]),
+        );
+    let Some(proxy) = setup.start() else { return };
+    let get = |client: &str, target: &str| {
+        proxy.ask(format!("GET {target} HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: {client}\r\n\r\n")).status()
+    };
+    for (client, target, status) in [
+        ("10.1.0.1", "/admin/x", 200),
+        ("10.2.0.1", "/admin/x", 200),
+        ("10.3.0.1", "/admin/x", 403),
+        ("10.3.0.1", "//a/../%61dmin/x", 403),
+        ("10.3.0.1", "/x", 200),
+    ] {
+        assert_eq!(get(client, target), status, "{client} {target}");
+    }
+    std::fs::write(&blocked, "10.3.0.0/16\n").unwrap();
+    poll("the new list", || (get("10.3.0.1", "/x") == 403).then_some(()));
+    std::fs::write(&blocked, "10.3.0.0/16\noops\n").unwrap();
+    proxy.wait_for("a list of networks cannot be used, and stays as it was");
+    assert_eq!(get("10.3.0.1", "/x"), 403);
+    let (code, said) = proxy.reload(&proxy.config);
+    assert!(code != Some(0) && said.contains("access[1].deny_files") && said.contains("line 2"), "{said}");
+    std::fs::write(&blocked, "").unwrap();
+    poll("the list without it", || (get("10.3.0.1", "/x") == 200).then_some(()));
 }

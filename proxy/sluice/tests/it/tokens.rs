@@ -238,7 +238,6 @@ fn nobody_passes_without_keys() {
     let issuer = Issuer::publishing(&[&signer]);
     for broken in [
         ok("{}"),
-        ok("{\"keys\": []}"),
         ok("<html>"),
         b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n".to_vec(),
         ok(&"x".repeat(2 << 20)),
@@ -254,6 +253,22 @@ fn nobody_passes_without_keys() {
         assert_eq!(issuer.asked.load(SeqCst) - before, 1, "a failure is not repeated for each request");
         proxy.wait_for("the authority gave no answer that can be used");
     }
+    assert_eq!(origin.requests().len(), 0);
+}
+
+#[test]
+fn an_issuer_that_withdraws_its_keys_lets_nobody_through() {
+    let origin = Origin::saying("hello");
+    let signer = Signer::new("key", Algorithm::ES256);
+    let issuer = Issuer::publishing(&[]);
+    let Some(proxy) = start(Setup::to_origin(&origin), issuer.jwt()) else { return };
+    assert_eq!(ask(&proxy, &bearer(&signer.sign(&claims()))).status(), 401);
+    proxy.wait_for("none of the issuer's keys can be used");
+    let mut encrypting = signer.public();
+    encrypting["key_ops"] = json!(["encrypt"]);
+    *issuer.keys.lock().unwrap() = ok(&json!({"keys": [encrypting]}).to_string());
+    let Some(proxy) = start(Setup::to_origin(&origin), issuer.jwt()) else { return };
+    assert_eq!(ask(&proxy, &bearer(&signer.sign(&claims()))).status(), 401);
     assert_eq!(origin.requests().len(), 0);
 }
 
@@ -276,6 +291,9 @@ fn keys_of_a_file_and_tokens_in_a_cookie() {
         format!("Cookie: token={good}; token=x\r\n"),
         format!("Cookie: token={good}\r\nCookie: token=x\r\n"),
         format!("{}Cookie: token={good}\r\n", bearer("x")),
+        format!("{}Cookie: token=x\r\n", bearer(&good)),
+        format!("Authorization: Bearer\t{good}\r\nCookie: token={good}\r\n"),
+        format!("Cookie: token =x; token={good}\r\n"),
     ] {
         assert_eq!(ask(&proxy, &wrong).status(), 401, "{wrong}");
     }
@@ -303,9 +321,17 @@ fn a_shared_secret_signs_only_where_it_is_asked_for() {
         |algorithm| encode(&Header::new(algorithm), &claims(), &EncodingKey::from_secret(secret)).unwrap();
     assert_eq!(ask(&proxy, &bearer(&sign(Algorithm::HS256))).status(), 200);
     assert_eq!(ask(&proxy, &bearer(&sign(Algorithm::HS512))).status(), 401);
-    let setup = Setup::to_origin(&origin);
-    let file = setup.file("secret.json", &json!({"keys": [{"kty": "oct", "k": coded}]}).to_string());
-    let routes = json!([{"cluster": "default", "auth": {"jwt": {"keys_file": file}}}]);
-    let (code, said) = setup.with("routes", routes).fails();
-    assert!(code == Some(1) && said.contains("no key that can be used"), "{said}");
+    for (key, jwt) in [
+        (coded.as_str(), json!({})),
+        ("", json!({"algorithms": ["HS256"]})),
+        ("YQ", json!({"algorithms": ["HS256"]})),
+    ] {
+        let setup = Setup::to_origin(&origin);
+        let file = setup.file("secret.json", &json!({"keys": [{"kty": "oct", "k": key}]}).to_string());
+        let mut jwt = jwt;
+        jwt["keys_file"] = json!(file);
+        let (code, said) =
+            setup.with("routes", json!([{"cluster": "default", "auth": {"jwt": jwt}}])).fails();
+        assert!(code == Some(1) && said.contains("no key that can be used"), "{key}: {said}");
+    }
 }

@@ -129,10 +129,15 @@ impl Clock {
     }
 }
 
-/// `%h %l %u %t "%r" %>s %b "%{Referer}i" "%{User-agent}i"`; identity and user are always `-`.
+/// `%h %l %u %t "%r" %>s %b "%{Referer}i" "%{User-agent}i"`; identity is always `-`.
 fn combined(clock: &mut Clock, out: &mut Vec<u8>, record: &ExchangeRecord<'_>) {
     client(out, record);
-    out.extend_from_slice(b" - - [");
+    out.extend_from_slice(b" - ");
+    // Quoted text needs quotes around it, which this place has not; a space would move the fields behind it.
+    let user: Vec<u8> =
+        record.user.bytes().map(|byte| if byte.is_ascii_graphic() { byte } else { b'_' }).collect();
+    put(out, if user.is_empty() { b"-" } else { &user }, FIELD_BYTES_MAX, escape::quoted);
+    out.extend_from_slice(b" [");
     clock.combined(out, record.started);
     out.extend_from_slice(b"] \"");
     if record.method.is_empty() && record.target.is_empty() {
@@ -183,6 +188,7 @@ fn value<'a>(field: LogField, record: &ExchangeRecord<'a>) -> Value<'a> {
         LogField::Path => bytes(record.path.map_or("-", BodyPath::word).as_bytes()),
         LogField::Retries => Value::Number(u64::from(record.retries)),
         LogField::Reason => text(record.reason.map(|reason| reason.word())),
+        LogField::User => bytes(record.user.as_bytes()),
         LogField::UserAgent => bytes(record.user_agent),
         LogField::Referer => bytes(record.referer),
     }

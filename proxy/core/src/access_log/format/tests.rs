@@ -36,7 +36,12 @@ const ALL: [LogField; 24] = [
 ];
 
 fn line(format: LogFormat, fields: &[LogField], record: &ExchangeRecord<'_>) -> String {
-    let config = config::AccessLog { output: LogOutput::Stdout, format, fields: fields.to_vec() };
+    let config = config::AccessLog {
+        output: LogOutput::Stdout,
+        format,
+        fields: fields.to_vec(),
+        variables: Vec::new(),
+    };
     let mut out = Vec::new();
     Formatter::new(&config).line(&mut out, record);
     String::from_utf8(out).unwrap()
@@ -69,6 +74,15 @@ fn ltsv_has_labels_and_tabs() {
     let expected = "client:2001:db8::1\tstatus:504\tconnect_ms:0.020\treason:response_timeout\n";
     assert_eq!(line(LogFormat::Ltsv, &fields, &record), expected);
     assert_eq!(line(LogFormat::Ltsv, &[LogField::Referer], &record), "referer:-\n");
+}
+
+#[test]
+fn combined_names_the_user_in_one_word() {
+    for (user, wanted) in [("", "- - ["), ("ann", "- ann ["), ("CN=Ann Lee \"x", "- CN=Ann_Lee_\\\"x [")] {
+        let record = ExchangeRecord { user, ..ExchangeRecord::sample() };
+        let line = line(LogFormat::Combined, &[], &record);
+        assert!(line.contains(wanted), "{line}");
+    }
 }
 
 #[test]

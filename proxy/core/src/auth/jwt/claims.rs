@@ -53,10 +53,11 @@ fn text_of(value: &Value) -> Option<String> {
     }
 }
 
-/// An item of a list. One with a comma would be read as two.
+/// An item of a list. One with a comma would be read as two, and one with blanks around it as another one.
 fn item_text(item: &Value) -> Option<String> {
+    let is_plain = |text: &str| !text.is_empty() && !text.contains(',') && text.trim() == text;
     match item {
-        Value::String(text) => (!text.contains(',')).then(|| text.clone()),
+        Value::String(text) => is_plain(text).then(|| text.clone()),
         Value::Bool(_) | Value::Number(_) => Some(item.to_string()),
         Value::Null | Value::Array(_) | Value::Object(_) => None,
     }
@@ -115,6 +116,8 @@ mod tests {
             json!("a\r\nX-Admin: 1"),
             json!(["a", "b,admin"]),
             json!([["a"]]),
+            json!(["x", " admin"]),
+            json!(["", "a"]),
             json!(" a"),
             json!("x".repeat(5000)),
         ] {

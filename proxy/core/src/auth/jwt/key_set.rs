@@ -1,12 +1,15 @@
 //! The keys that tokens are signed with.
 
-use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, PublicKeyUse};
-use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey};
+use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, KeyOperations, PublicKeyUse};
+use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, DecodingKeyKind};
 use serde_json::Value;
 use sluice_config::JwtAlgorithm;
 
 /// Maximum number of keys: a token without the name of its key is tried with each.
 const KEYS_MAX: usize = 100;
+/// Minimum length of the modulus of an RSA key, in bytes.
+const RSA_BYTES_MIN: usize = 256;
+
 /// How a public key in PEM begins. A private key is no business of a proxy.
 const PEM_OF_KEYS: [&[u8]; 2] = [b"-----BEGIN PUBLIC KEY-----", b"-----BEGIN RSA PUBLIC KEY-----"];
 
@@ -17,7 +20,11 @@ const PEM_OF_KEYS: [&[u8]; 2] = [b"-----BEGIN PUBLIC KEY-----", b"-----BEGIN RSA
 pub struct KeyError(String);
 
 /// Keys of an issuer.
-pub struct KeySet(Vec<Key>);
+pub struct KeySet {
+    keys: Vec<Key>,
+    /// Its number among those of its source.
+    pub(super) version: u64,
+}
 
 struct Key {
     name: Option<String>,
@@ -31,7 +38,7 @@ impl KeySet {
     /// not known, are left out. Secrets are left out unless `has_secrets`.
     ///
     /// # Errors
-    /// It has no key that can be used.
+    /// It is neither of both, or has too many keys.
     pub fn parse(text: &[u8], has_secrets: bool) -> Result<Self, KeyError> {
         let keys = match text.trim_ascii_start() {
             [b'{', ..] => from_json(text, has_secrets)?,
@@ -39,10 +46,14 @@ impl KeySet {
             _ => return Err("neither a set of keys in JSON nor a public key in PEM".into()),
         };
         match keys.len() {
-            0 => Err("no key that can be used; see auth.jwt in the reference".into()),
-            1..=KEYS_MAX => Ok(Self(keys)),
+            0..=KEYS_MAX => Ok(Self { keys, version: 0 }),
             many => Err(format!("{many} keys; the maximum is {KEYS_MAX}").into()),
         }
+    }
+
+    /// Whether none of them can be used: an issuer that withdraws its last key lets nobody through.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
     }
 
     /// The keys that may have signed a token which names this key and this algorithm.
@@ -56,7 +67,7 @@ impl KeySet {
             let is_named = name.zip(key.name.as_deref()).is_none_or(|(name, own)| name == own);
             is_named && key.algorithms.contains(&algorithm)
         };
-        self.0.iter().filter(fits).map(|key| &key.key)
+        self.keys.iter().filter(fits).map(|key| &key.key)
     }
 }
 
@@ -67,7 +78,8 @@ fn from_json(text: &[u8], has_secrets: bool) -> Result<Vec<Key>, KeyError> {
         Some(Value::Array(keys)) => &keys[..],
         Some(_) => return Err("keys is not a list".into()),
         // A key alone.
-        None => &one,
+        None if json.get("kty").is_some() => &one,
+        None => return Err("no keys in it".into()),
     };
     // One that cannot be read must not make the others useless: issuers publish kinds of which we know nothing.
     let known = keys.iter().filter_map(|key| serde_json::from_value::<Jwk>(key.clone()).ok());
@@ -75,6 +87,10 @@ fn from_json(text: &[u8], has_secrets: bool) -> Result<Vec<Key>, KeyError> {
 }
 
 fn from_jwk(jwk: &Jwk, has_secrets: bool) -> Option<Key> {
+    let operations = jwk.common.key_operations.as_ref();
+    if operations.is_some_and(|operations| !operations.contains(&KeyOperations::Verify)) {
+        return None;
+    }
     if !matches!(jwk.common.public_key_use, None | Some(PublicKeyUse::Signature)) {
         return None;
     }
@@ -97,12 +113,36 @@ fn from_jwk(jwk: &Jwk, has_secrets: bool) -> Option<Key> {
         Some(own) => of_kind.iter().copied().filter(|algorithm| key_algorithm(*algorithm) == own).collect(),
     };
     let key = DecodingKey::from_jwk(jwk).ok()?;
+    let algorithms: Vec<Algorithm> =
+        algorithms.into_iter().filter(|algorithm| is_strong(&key, *algorithm)).collect();
     (!algorithms.is_empty()).then(|| Key { name: jwk.common.key_id.clone(), algorithms, key })
+}
+
+/// Whether a key is long enough: RSA of 2048 bits, and a secret as long as its hash (RFC 7518 sections 3.2 and 3.3).
+fn is_strong(key: &DecodingKey, algorithm: Algorithm) -> bool {
+    let secret_bytes = key.try_get_as_bytes().map_or(0, <[u8]>::len);
+    match algorithm {
+        Algorithm::HS256 => secret_bytes >= 32,
+        Algorithm::HS384 => secret_bytes >= 48,
+        Algorithm::HS512 => secret_bytes >= 64,
+        _ => match key.kind() {
+            DecodingKeyKind::RsaModulusExponent { n, .. } => {
+                n.len() - n.iter().take_while(|byte| **byte == 0).count() >= RSA_BYTES_MIN
+            }
+            // In DER, the exponent and the lengths take a few bytes more.
+            DecodingKeyKind::SecretOrDer(der) => {
+                key.family() != AlgorithmFamily::Rsa || der.len() > RSA_BYTES_MIN
+            }
+        },
+    }
 }
 
 fn from_pem(text: &[u8]) -> Result<Key, KeyError> {
     let key = |key, algorithms: &[Algorithm]| Key { name: None, algorithms: algorithms.to_vec(), key };
     if let Ok(found) = DecodingKey::from_rsa_pem(text) {
+        if !is_strong(&found, Algorithm::RS256) {
+            return Err("an RSA key of less than 2048 bits".into());
+        }
         return Ok(key(found, AlgorithmFamily::Rsa.algorithms()));
     }
     if let Ok(found) = DecodingKey::from_ed_pem(text) {

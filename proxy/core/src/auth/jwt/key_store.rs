@@ -61,11 +61,6 @@ impl KeyStore {
         Self { keys: ArcSwapOption::from_pointee(keys), is_fixed: true, ..Self::empty() }
     }
 
-    /// How many sets there have been.
-    pub(super) fn version(&self) -> u64 {
-        self.version.load(Relaxed)
-    }
-
     /// The keys for a request; `refresh_ms` is how old they may be.
     pub fn supply(&self, refresh_ms: u64, now_ms: u64) -> Supply {
         let Some(keys) = self.keys.load_full() else {
@@ -109,9 +104,9 @@ impl KeyStore {
     /// Ends an attempt. After a failure, the keys before stay.
     pub fn end(&self, keys: Option<KeySet>, now_ms: u64) {
         match keys {
-            Some(keys) => {
+            Some(mut keys) => {
+                keys.version = self.version.fetch_add(1, Relaxed) + 1;
                 self.keys.store(Some(Arc::new(keys)));
-                self.version.fetch_add(1, Relaxed);
                 self.fetched_ms.store(now_ms, Relaxed);
             }
             None => self.next_ms.store(now_ms + AFTER_FAILURE_MS, Relaxed),

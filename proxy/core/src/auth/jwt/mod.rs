@@ -21,6 +21,9 @@ use crate::clock::unix_s;
 /// Maximum bytes of a token. Issuers stay far below it, because servers limit heads.
 pub const TOKEN_BYTES_MAX: usize = 16 << 10;
 
+/// Keys that a token without the name of its key is tried with: each takes some tens of microseconds of a worker.
+const TRIES_MAX: usize = 16;
+
 /// What a token says of its client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenHolder {
@@ -82,9 +85,9 @@ impl Tokens {
         &self.config
     }
 
-    /// Who has a token, if it was checked a moment ago.
-    pub fn recent(&self, token: &[u8]) -> Option<Arc<TokenHolder>> {
-        self.recent.get(&self.recent.mark(token, self.keys.version()), unix_s())
+    /// Who has a token, if it was checked by these keys a moment ago.
+    pub fn recent(&self, token: &[u8], keys: &KeySet) -> Option<Arc<TokenHolder>> {
+        self.recent.get(&self.recent.mark(token, keys.version), unix_s())
     }
 
     /// Checks a token by these keys.
@@ -92,8 +95,7 @@ impl Tokens {
     /// # Errors
     /// Why it is refused.
     pub fn check(&self, token: &[u8], keys: &KeySet) -> Result<Arc<TokenHolder>, TokenFault> {
-        // Before the keys may change.
-        let mark = self.recent.mark(token, self.keys.version());
+        let mark = self.recent.mark(token, keys.version);
         let holder = Arc::new(self.holder(token, keys)?);
         self.recent.note(mark, &holder, unix_s());
         Ok(holder)
@@ -106,7 +108,7 @@ impl Tokens {
         }
         let validation = self.validation(header.alg);
         let mut fault = TokenFault::UnknownKey;
-        for key in keys.fitting(header.kid.as_deref(), header.alg) {
+        for key in keys.fitting(header.kid.as_deref(), header.alg).take(TRIES_MAX) {
             match decode::<Map<String, Value>>(token, key, &validation) {
                 Ok(decoded) => return self.described(&decoded.claims),
                 Err(error) => match fault_of(error.kind()) {

@@ -153,3 +153,40 @@ fn an_idle_connection_is_closed_without_a_response() {
         proxy.finish().await;
     });
 }
+
+/// The status that a client gets which sends a body of 6000 bytes in pieces of this size, one a second, and the time.
+async fn upload_slowly(route: &str, piece: usize) -> (u16, Duration) {
+    let exchanges: Shared = Rc::new(vec![Exchange::post(6000)]);
+    let script = Script::new(&exchanges);
+    let (network, _) = network(CALM, move |_, end| serve(Rc::clone(&script), end, 1, [None, None]));
+    let proxy = Proxy::with_route(route, ("limits: {receive_rate_min: 100b},", TIMEOUTS), network);
+    let end = proxy.connect(CALM);
+    let begun = Instant::now();
+    let mut sink = Sink::new(&end, 1, None);
+    let sending = async {
+        sink.write(&exchanges[0].request_head(0)).await?;
+        for piece in exchanges[0].request_body(0).chunks(piece) {
+            sleep(Duration::from_secs(1)).await;
+            sink.write(piece).await?;
+        }
+        std::future::pending::<Result<(), Ended>>().await
+    };
+    let mut source = Source::new(&end, None);
+    let head = tokio::select! {
+        head = source.head() => head,
+        _ = sending => source.head().await,
+    };
+    (head.unwrap().line[9..12].parse().unwrap(), begun.elapsed())
+}
+
+#[test]
+fn a_client_that_dribbles_its_body_is_a_408() {
+    for route in ["", "buffer_requests: on,"] {
+        let (status, taken) = run(upload_slowly(route, 10));
+        assert_eq!(status, 408, "{route}");
+        between(taken, 10_000, 13_000);
+        let (status, taken) = run(upload_slowly(route, 150));
+        assert_eq!(status, 200, "{route}");
+        between(taken, 40_000, 42_000);
+    }
+}

@@ -21,7 +21,7 @@ mod tunnels;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -101,7 +101,7 @@ impl Proxy {
     /// Opens a connection to the proxy.
     fn connect(&self, behaviour: Behaviour) -> End {
         let (ours, theirs) = memory::connection(behaviour);
-        let client = IpAddr::from([192, 0, 2, 1]);
+        let client = SocketAddr::from(([192, 0, 2, 1], 7));
         let (worker, listener) = (Rc::clone(&self.worker), Arc::clone(&self.listener));
         let connection = Connection::new(worker, listener, Stream::Memory(theirs), client);
         self.serving.borrow_mut().push(spawn_local(Box::new(connection).serve()));

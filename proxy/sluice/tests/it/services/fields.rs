@@ -45,6 +45,26 @@ fn requested_fields_are_logged() {
 }
 
 #[test]
+fn a_service_gets_no_identity_from_its_clients() {
+    let app = app("app");
+    let setup = setup(&app);
+    let users = setup.file("users", "ann:$2y$04$b98P4d49Kb8Twxx4H/x0cOJJ58hM9QOnqQUA/EuHIOp2EJ2vWiKFK\n");
+    let guarded = json!([{
+        "name": "file", "hosts": ["file.test"], "cluster": "default", "auth": {"basic": {"file": users}},
+        "request_headers": {"set": {"X-User": "{auth_user}"}},
+    }]);
+    let Some(proxy) = setup.with("routes", guarded).start() else { return };
+    done(&proxy, &format!("deploy web --target {} --host svc.test", app.endpoint));
+    let forged = "X-User: root\r\nx_user: root\r\n";
+    proxy.ask(format!(
+        "POST /in HTTP/1.1\r\nHost: svc.test\r\n{forged}Transfer-Encoding: chunked\r\nTrailer: X-User\r\n\r\n\
+         0\r\n{forged}\r\n"
+    ));
+    let seen = app.requests().into_iter().rfind(|request| request.target() == "/in").unwrap();
+    assert_eq!((seen.get("x-user"), seen.get("x_user")), (None, None));
+}
+
+#[test]
 fn paths_of_cookies_follow_the_prefix() {
     // From kamal-proxy's router tests.
     let cookies = |one: &str| format!("HTTP/1.1 200 OK\r\n{one}Content-Length: 0\r\n\r\n").into_bytes();

@@ -1,6 +1,9 @@
 //! Valid settings that probably do not do what is intended, for `sluice check`. Works on the parsed configuration;
 //! opens no files.
 
+mod never;
+mod patterns;
+
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
@@ -17,9 +20,13 @@ const MOST: usize = 20;
 pub fn warnings(config: &Config) -> Vec<String> {
     let kinds = [
         shadowed(&config.routes),
+        patterns::taken_by_patterns(&config.routes),
+        never::never(config),
+        foreign_variables(&config.routes),
         doubled(&config.routes),
         circles(config),
         readable(config),
+        replaceable_keys(&config.routes),
         unused(config),
     ];
     kinds.into_iter().flat_map(|kind| kind.into_iter().take(MOST)).collect()
@@ -75,7 +82,12 @@ fn is_rule(route: &Route) -> bool {
 
 /// Whether its prefix matches all paths of a place.
 fn covers(route: &Route, place: &Place<'_>) -> bool {
-    let prefix = normalised(route.path_prefix.as_bytes());
+    covers_place(&route.path_prefix, place)
+}
+
+/// Whether a prefix matches all paths of a place.
+fn covers_place(prefix: &str, place: &Place<'_>) -> bool {
+    let prefix = normalised(prefix.as_bytes());
     let prefix = prefix.strip_suffix(b"/").unwrap_or(&prefix);
     match place {
         Place::Whole(path) | Place::Below(path) => {
@@ -83,6 +95,41 @@ fn covers(route: &Route, place: &Place<'_>) -> bool {
         }
         Place::Matching(_) => prefix.is_empty(),
     }
+}
+
+/// Texts that have variables as other proxies write them, which are sent as they are.
+fn foreign_variables(routes: &[Route]) -> Vec<String> {
+    let texts = routes.iter().enumerate().flat_map(|(index, route)| {
+        let location = match &route.action {
+            Action::Redirect { location, .. } => Some(("redirect.location", location)),
+            Action::Cluster(_) | Action::Respond { .. } => None,
+        };
+        let of_edits =
+            [("request_headers", &route.request_headers), ("response_headers", &route.response_headers)]
+                .into_iter()
+                .flat_map(|(key, edits)| {
+                    edits.set.iter().chain(&edits.add).map(move |(_, text)| (key, text))
+                });
+        location.into_iter().chain(of_edits).map(move |(key, text)| (index, key, text))
+    });
+    let foreign = texts.filter(|(_, _, text)| has_foreign_variable(text));
+    let said = foreign.map(|(index, key, text)| {
+        format!(
+            "routes[{index}].{key}: {} is sent as it is; write variables in braces, such as {{path}}, {{header:NAME}} or \
+             {{group:1}}",
+            quote(text)
+        )
+    });
+    said.collect()
+}
+
+/// `$1`, `$uri`, `${1}` or `%[path]`.
+fn has_foreign_variable(text: &str) -> bool {
+    let dollars = text.match_indices('$').any(|(at, _)| {
+        let next = text[at + 1..].chars().next();
+        next.is_some_and(|next| next.is_ascii_alphanumeric() || next == '{')
+    });
+    dollars || text.contains("%[")
 }
 
 fn quote(text: &str) -> String {
@@ -129,26 +176,45 @@ fn shadow<'r>(
     })
 }
 
-/// Routes that ask for passwords on a listener where others can read them.
+/// Whether an address is of this host alone.
+fn is_local(address: &Address) -> bool {
+    match address {
+        Address::Ip(address) => address.ip().to_canonical().is_loopback(),
+        Address::Name(name, _) => name == "localhost",
+        Address::Unix(_) => true,
+    }
+}
+
+/// Keys that are fetched where others can put their own in their place.
+fn replaceable_keys(routes: &[Route]) -> Vec<String> {
+    let said = routes.iter().enumerate().filter_map(|(index, route)| {
+        let Some(Auth::Jwt(jwt)) = &route.auth else { return None };
+        let url = jwt.jwks_url.as_ref().filter(|url| !url.tls && !is_local(&url.address))?;
+        Some(format!(
+            "routes[{index}].auth.jwt.jwks_url: whoever can change what {url} answers on the way can sign tokens; write https"
+        ))
+    });
+    said.collect()
+}
+
+/// Routes that ask for passwords or tokens on a listener where others can read them.
 fn readable(config: &Config) -> Vec<String> {
     let is_open = |listener: &&Listener| {
-        let is_local = match &listener.address {
-            Address::Ip(address) => address.ip().to_canonical().is_loopback(),
-            Address::Name(name, _) => name == "localhost",
-            Address::Unix(_) => true,
-        };
         let is_http = listener.protocol == Protocol::Http && listener.redirect_to_https.is_none();
-        is_http && listener.tls.is_none() && !is_local
+        is_http && listener.tls.is_none() && !is_local(&listener.address)
     };
     let open: Vec<&str> =
         config.listeners.iter().filter(is_open).map(|listener| listener.name.as_str()).collect();
-    let asks = |route: &Route| matches!(route.auth, Some(Auth::Basic(_)));
-    let routes = config.routes.iter().enumerate().filter(|(_, route)| asks(route));
-    let warnings = routes.filter_map(|(index, route)| {
+    let warnings = config.routes.iter().enumerate().filter_map(|(index, route)| {
+        let (key, what) = match &route.auth {
+            Some(Auth::Basic(_)) => ("basic", "passwords"),
+            Some(Auth::Jwt(_)) => ("jwt", "tokens"),
+            Some(Auth::Forward(_) | Auth::Certificate(_)) | None => return None,
+        };
         let here = &route.conditions.listeners;
         let listener = open.iter().find(|name| here.is_empty() || here.iter().any(|one| one == *name))?;
         Some(format!(
-            "routes[{index}].auth.basic: passwords come in plain text on the listener {}; add tls to it, or \
+            "routes[{index}].auth.{key}: {what} come in plain text on the listener {}; add tls to it, or \
              redirect_to_https",
             quote(listener)
         ))
@@ -291,6 +357,106 @@ mod tests {
         assert_eq!(said(&[rule, all, but].concat()), Vec::<String>::new());
         let twice = "- {path: /a, cluster: app}\n- {path: /a/., cluster: app, name: b}\n- {path: /%61, query: [{name: q}], cluster: app, name: c}\n- {path: /%61, cluster: app, name: d}\n";
         assert_eq!(said(twice), ["routes[3]: it never matches; routes[0] has the same conditions"]);
+    }
+
+    #[test]
+    fn keys_that_others_can_replace_are_reported() {
+        for (url, is_said) in [
+            ("http://id.example/keys", true),
+            ("https://id.example/keys", false),
+            ("http://127.0.0.1:8080/keys", false),
+        ] {
+            let found =
+                said(&format!("- {{cluster: app, auth: {{jwt: {{jwks_url: '{url}', audience: [a]}}}}}}\n"));
+            assert_eq!(
+                found.iter().any(|said| said.contains("can sign tokens")),
+                is_said,
+                "{url}: {found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn rules_that_never_match_are_reported() {
+        for (route, wanted) in [
+            (
+                "{cluster: app, methods: [GET], not: {methods: [GET, POST]}}",
+                "it never matches: not.methods has all",
+            ),
+            (
+                "{cluster: app, path: /a/b, not: {path_prefix: [/a]}}",
+                "it never matches: not.path_prefix contains all",
+            ),
+            ("{cluster: app, not: {listeners: [main]}}", "it never matches: not.listeners has all"),
+            (
+                "{cluster: app, client: [10.1.0.0/16], not: {client: [10.0.0.0/8]}}",
+                "it never matches: not.client contains",
+            ),
+            (
+                "{cluster: app, headers: [{name: a}], not: {headers: [{name: a}]}}",
+                "it never matches: not.headers has",
+            ),
+            (
+                "{cluster: app, query: [{name: a}], not: {query: [{name: a}]}}",
+                "it never matches: not.query has",
+            ),
+            (
+                "{cluster: app, client: [10.0.0.1], access: {allow: [10.1.0.0/16]}}",
+                "access.allow has none of its clients",
+            ),
+            (
+                "{cluster: app, access: {allow: [10.0.0.1], deny: [10.0.0.0/8]}}",
+                "access: deny contains all of allow",
+            ),
+        ] {
+            let found = said(&format!("- {route}\n"));
+            assert!(found.len() == 1 && found[0].contains(wanted), "{route}: {found:?}");
+        }
+        for fine in [
+            "{cluster: app, methods: [GET, POST], not: {methods: [GET]}}",
+            "{cluster: app, not: {path_prefix: [/a]}}",
+            "{cluster: app, client: [10.0.0.0/8], not: {client: [10.1.0.0/16]}}",
+            "{cluster: app, access: {allow: [10.0.0.1], allow_files: [/x], deny: [10.0.0.0/8]}}",
+        ] {
+            assert_eq!(said(&format!("- {fine}\n")), Vec::<String>::new(), "{fine}");
+        }
+    }
+
+    #[test]
+    fn expressions_that_take_requests_from_a_rule_are_reported() {
+        let rule = "- {name: a, path_prefix: /api/admin, cluster: app, access: {allow: [10.0.0.0/8]}}\n";
+        for (taker, is_said) in [
+            ("{path_regex: '^/api/(.*)', cluster: app}", true),
+            ("{path_regex: '[.]css$', cluster: app}", true),
+            ("{path_regex: '^/api/(.*)', cluster: app, access: {allow: [10.0.0.0/8]}}", false),
+            ("{path_regex: '^/api/(.*)', cluster: app, not: {path_prefix: [/api/admin]}}", false),
+            ("{path_regex: '^/api/(.*)', respond: {}}", false),
+            ("{path_regex: '^/shop/', cluster: app}", false),
+            ("{path_regex: '^/api/(.*)', cluster: app, hosts: [a.example]}", false),
+        ] {
+            let found = said(&format!("{rule}- {taker}\n- {{cluster: app, name: rest}}\n"));
+            let about = found.iter().any(|said| said.contains("because an expression comes before a prefix"));
+            assert_eq!(about, is_said, "{taker}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn variables_of_other_proxies_are_reported() {
+        for (text, is_foreign) in [
+            ("/new/$1", true),
+            ("https://$host/x", true),
+            ("/%[path]", true),
+            ("/a$", false),
+            ("/a?price=$,$", false),
+            ("/{path}", false),
+        ] {
+            let found = said(&format!("- {{path: /a, redirect: {{location: '{text}'}}}}\n"));
+            assert_eq!(
+                found.iter().any(|said| said.contains("is sent as it is")),
+                is_foreign,
+                "{text}: {found:?}"
+            );
+        }
     }
 
     #[test]
