@@ -1,5 +1,5 @@
 //! Operations on a running sluice, with real servers behind it and real load, and conformance tools of others: `cargo
-//! xtask test deploys`, `upgrade`, `contract`, `h2spec` and `grpc`.
+//! xtask test deploys`, `upgrade`, `contract`, `h2spec`, `grpc` and `migration`.
 
 mod client;
 mod contract;
@@ -9,6 +9,7 @@ mod forwarder;
 mod grpc;
 mod h2spec;
 mod load;
+mod migration;
 mod puma;
 mod site;
 mod upgrade;
@@ -35,6 +36,10 @@ const CHECKS: &[Check] = &[
     ("examples::kubernetes", &["python3"], examples::kubernetes),
     ("h2spec::strict", &["go"], h2spec::strict),
     ("grpc::calls", &["go", "python3"], grpc::calls),
+    ("migration::nginx", &["python3", "nginx"], migration::nginx),
+    ("migration::haproxy", &["python3", "haproxy"], migration::haproxy),
+    ("migration::caddy", &["python3", "caddy"], migration::caddy),
+    ("migration::traefik", &["python3", "traefik"], migration::traefik),
 ];
 
 /// Checks that need the kernel assists.
