@@ -19,8 +19,8 @@ use crate::upstream::{self, Acquired, Attempt, UpstreamConnection};
 
 /// What ended a wait.
 enum Event<T> {
-    /// The connection has something to read, or has ended.
-    Readable,
+    /// The connection has something to read (true), or has ended.
+    First(bool),
     /// What was waited for besides.
     Other(T),
     /// The client is gone, or the deadline has passed: the exchange itself will notice.
@@ -47,9 +47,13 @@ pub(super) async fn first_to_answer(
             None => std::future::pending().await,
         }
     };
-    if !matches!(until_readable(&mut first.connection, downstream, waiting).await, Event::Other(())) {
-        policy.cluster.note_first_byte(begun.elapsed());
-        return first;
+    match until_readable(&mut first.connection, downstream, waiting).await {
+        Event::Other(()) => {}
+        Event::First(true) => {
+            policy.cluster.note_first_byte(begun.elapsed());
+            return first;
+        }
+        Event::First(false) | Event::Over => return first,
     }
     let last = first.connection.endpoint.id;
     if !policy.cluster.take_retry(last, &attempt.tried, clock::now_ms()) {
@@ -61,20 +65,24 @@ pub(super) async fn first_to_answer(
         let acquiring = upstream::acquire(&resources.dialer, attempt);
         until_readable(&mut first.connection, downstream, acquiring).await
     };
-    let Event::Other(Ok(mut second)) = second else {
-        if matches!(second, Event::Other(Err(_))) {
+    let mut second = match second {
+        Event::Other(Ok(second)) => second,
+        Event::Other(Err(_)) => {
             wait_for(&mut first.connection, downstream, policy, begun).await;
-        } else {
-            policy.cluster.note_first_byte(begun.elapsed());
+            return first;
         }
-        return first;
+        Event::First(_) | Event::Over => return first,
     };
     let mut copy = Opening::new(opening, false);
     copy.submit(&mut second.connection.writer, Some(Trailers::NONE));
     second.connection.sent(Instant::now());
     let answering = readable(&mut second.connection, downstream.deadline);
-    let is_second =
-        matches!(until_readable(&mut first.connection, downstream, answering).await, Event::Other(true));
+    let is_second = match until_readable(&mut first.connection, downstream, answering).await {
+        Event::Other(answers) => answers,
+        // The first has ended without an answer, so only the second can have one.
+        Event::First(answers) => !answers,
+        Event::Over => false,
+    };
     policy.cluster.note_first_byte(begun.elapsed());
     if !is_second {
         return first;
@@ -108,8 +116,8 @@ async fn until_readable<T>(
     let mut gone = pin!(client_gone(deadline, downstream.reader, half_close));
     let (mut other, mut readable) = (pin!(other), pin!(readable(connection, deadline)));
     let event = deadline.run(poll_fn(|cx| {
-        if readable.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Event::Readable);
+        if let Poll::Ready(answers) = readable.as_mut().poll(cx) {
+            return Poll::Ready(Event::First(answers));
         }
         if gone.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Event::Over);

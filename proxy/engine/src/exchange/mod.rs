@@ -241,8 +241,14 @@ pub(crate) async fn forward(
     // Requests that may become a tunnel, or that are incomplete, use TCP: see `bypass`.
     let in_memory = !downstream.has_rest();
     let is_idempotent = replayable && downstream.head.method().is_idempotent();
-    let hedges = policy.retry.hedge && is_idempotent && in_memory && stamp.is_none() && opening.is_text();
-    attempt.candidate = (in_memory && !hedges && downstream.head.upgrade().is_none()).then(|| Candidate {
+    let may_upgrade = downstream.head.upgrade().is_some();
+    let hedges = policy.retry.hedge
+        && is_idempotent
+        && in_memory
+        && !may_upgrade
+        && stamp.is_none()
+        && opening.is_text();
+    attempt.candidate = (in_memory && !hedges && !may_upgrade).then(|| Candidate {
         bytes: opening.bytes.len() + stamp.map_or(0, Stamp::room),
         repeatable: downstream.head.method().is_idempotent(),
     });

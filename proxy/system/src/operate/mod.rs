@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use sluice_testkit::packages::Tools;
+use sluice_testkit::process::find_program;
 use sluice_testkit::tally::Tally;
 pub(crate) use upgrade::Successor;
 
@@ -66,6 +67,14 @@ pub(crate) fn run_joined(binary: &Path, tally: &mut Tally) -> Result<()> {
     run_all(JOINED, || Ok(binary.to_owned()), tally)
 }
 
+/// Programs that no distribution has in the version that a check is for.
+const UNPACKAGED: &[&str] = &["caddy", "traefik"];
+
+fn absent(programs: &[&str]) -> Option<String> {
+    let is_absent = |program: &&&str| UNPACKAGED.contains(program) && find_program(program).is_none();
+    programs.iter().find(is_absent).map(|program| format!("{program} is not on PATH"))
+}
+
 fn run_all(checks: &[Check], binary: impl FnOnce() -> Result<PathBuf>, tally: &mut Tally) -> Result<()> {
     if !checks.iter().any(|(name, ..)| tally.wants(name)) {
         return Ok(());
@@ -74,7 +83,7 @@ fn run_all(checks: &[Check], binary: impl FnOnce() -> Result<PathBuf>, tally: &m
     let binary = binary()?;
     let tools = Tools::prepare();
     for (name, programs, check) in checks {
-        match tools.lack(programs) {
+        match tools.lack(programs).or_else(|| absent(programs)) {
             Some(lack) if tally.wants(name) => tally.skip(name, 1, &lack),
             Some(_) => {}
             None => tally.check(name, || check(&binary)),
