@@ -62,6 +62,11 @@ fn cluster(item: &Item<'_>) -> Cluster {
         let path = fields.path.key("retry").key("hedge");
         fields.problems.add(&path, "this has no effect with protocol: h2; remove it");
     }
+    if cluster.retry.hedge && (cluster.affinity.is_some() || matches!(cluster.balance, Balance::Hash(_))) {
+        let path = fields.path.key("retry").key("hedge");
+        let message = "clients are kept at their endpoints by affinity or a hash, and another one does not know them; remove it";
+        fields.problems.add(&path, message);
+    }
     if cluster.hash_load_percent_max.is_some() && !matches!(cluster.balance, Balance::Hash(_)) {
         let path = fields.path.key("hash_load_percent_max");
         fields.problems.add(&path, "this has no effect without balance: {hash: …}; remove it");

@@ -26,6 +26,7 @@ mod http2;
 mod https;
 mod jwt;
 mod limits;
+mod location;
 mod lines;
 mod mistake;
 mod names;

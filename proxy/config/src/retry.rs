@@ -23,8 +23,8 @@ pub struct Retry {
     pub connect_attempts_max: u32,
     /// Statuses with which an idempotent request goes to another endpoint; 502 includes a connection that breaks.
     pub statuses: ServerErrors,
-    /// Whether an idempotent request goes to a second endpoint as well, when the first is slower than for 95 of 100
-    /// requests; the first answer counts.
+    /// Whether a request that changes nothing goes to a second endpoint as well, when the first is slower than for 95 of
+    /// 100 requests; the first answer counts.
     pub hedge: bool,
     /// Retries for `statuses` and second requests of `hedge`, in percent of the requests.
     pub budget_percent: u32,

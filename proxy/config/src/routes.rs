@@ -18,7 +18,7 @@ use super::reader::{Fields, Item};
 use super::shape::{Key, Shape};
 use super::{
     Action, Buffering, Cluster, Conditions, Config, Exceptions, HeaderEdits, Protocol, Retry,
-    RewriteTemplate, Route, RouteDirect, Template, condition, group_of, text,
+    RewriteTemplate, Route, RouteDirect, Template, condition, group_of, location, text,
 };
 
 /// Maximum number of routes.
@@ -267,7 +267,7 @@ fn redirect_action(item: &Item<'_>) -> Action {
         }
     }
     let location = fields.require("location", "where to, such as https://{host}{path}{query}");
-    let location = location.and_then(|item| item.checked(text::location)).unwrap_or_default();
+    let location = location.and_then(|item| item.checked(location::location)).unwrap_or_default();
     fields.finish();
     Action::Redirect { status, location }
 }

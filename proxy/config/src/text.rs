@@ -3,7 +3,7 @@
 //! Each check returns what is wrong and what to write; each looks only at its text.
 
 use super::problem::quote;
-use crate::{Mistake, Template};
+use crate::Mistake;
 
 /// Maximum bytes of a name. A listener may be named after its address, and the longest address text is 253 + 1 + 5.
 pub(super) const NAME_BYTES_MAX: usize = 260;
@@ -172,63 +172,6 @@ pub(super) fn without_dots(text: &str) -> Check {
     }
 }
 
-/// The Location of a redirect, with its placeholders.
-pub(super) fn location(text: &str) -> Check {
-    field_value(text)?;
-    if text.contains(' ') {
-        return Err(format!("{} has a space; write it as %20", quote(text)).into());
-    }
-    if text.starts_with("//") || text.starts_with("/\\") {
-        return Err(format!(
-            "{} begins with two slashes, which means another host; write the scheme as well",
-            quote(text)
-        )
-        .into());
-    }
-    // A client must not choose where another one is sent.
-    let chosen = ["{path}", "{query}", "{header:", "{cookie:", "{group:"];
-    if chosen.iter().any(|word| text.contains(&format!("//{word}")))
-        || chosen[2..].iter().any(|word| text.starts_with(word))
-    {
-        return Err(
-            format!("{} takes its host from the client; write a host or {{host}}", quote(text)).into()
-        );
-    }
-    Template::read(text)?;
-    no_chosen_host(text)
-}
-
-/// Refuses variables that a client chooses between the scheme and the first slash of the path: `@`, `:` or a dot in them
-/// would make another host.
-fn no_chosen_host(text: &str) -> Check {
-    let Some((scheme, rest)) = text.split_once(':').filter(|(scheme, _)| !scheme.contains(['/', '?', '#']))
-    else {
-        return Ok(());
-    };
-    // `{header:x}` and the like have a colon of their own.
-    if scheme.matches('{').count() != scheme.matches('}').count() {
-        return Ok(());
-    }
-    let Some(rest) = rest.strip_prefix("//") else {
-        return match rest.contains('{') {
-            true => Err(format!("{} has no // behind its scheme; write https://", quote(text)).into()),
-            false => Ok(()),
-        };
-    };
-    // A path begins with a slash, and a query with a question mark.
-    let ends = [rest.find('/'), rest.find("{path}"), rest.find("{query}")];
-    let end = ends.into_iter().flatten().min().unwrap_or(rest.len());
-    let host = rest[..end].replace("{host}", "");
-    if host.contains('{') {
-        return Err(format!(
-            "{} takes a part of its host from the client; write a / before the variable, or only {{host}}",
-            quote(text)
-        )
-        .into());
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -266,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_methods_and_locations() {
+    fn paths_and_methods() {
         for (path, query, good) in [
             ("/", false, true),
             ("/a?b", true, true),
@@ -281,10 +224,6 @@ mod tests {
                 && method("get").is_err_and(|m| m.to_string().contains("write GET"))
                 && method("").is_err()
         );
-        assert_eq!(location("https://{host}{path}{query}"), Ok(()));
-        for bad in ["https://{hots}/", "a b", "a\n", "{", "{host"] {
-            assert!(location(bad).is_err(), "{bad}");
-        }
     }
 
     #[test]

@@ -53,8 +53,8 @@ struct Seen {
     last: Stamp,
 }
 
-/// Changes with the content of a file, and when another one takes its place.
-type Stamp = Option<(u64, u64, u64, i64, i64)>;
+/// Changes with the content of a file, with its permissions, and when another one takes its place.
+type Stamp = Option<(u64, u64, u64, [i64; 4])>;
 
 /// Maximum bytes of a file.
 const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -64,7 +64,8 @@ const NETWORKS_MAX: usize = 500_000;
 fn stamp(file: &Path) -> Stamp {
     use std::os::unix::fs::MetadataExt;
     let found = std::fs::metadata(file).ok()?;
-    Some((found.dev(), found.ino(), found.len(), found.mtime(), found.mtime_nsec()))
+    let times = [found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec()];
+    Some((found.dev(), found.ino(), found.len(), times))
 }
 
 impl NetworkList {

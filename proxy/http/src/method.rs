@@ -64,6 +64,11 @@ impl Method {
         }
     }
 
+    /// Whether it asks for no change (RFC 9110 section 9.2.1).
+    pub fn is_safe(self) -> bool {
+        matches!(self, Method::Get | Method::Head | Method::Options | Method::Trace)
+    }
+
     /// Whether sending the request twice has the effect of sending it once (RFC 9110 section 9.2.2).
     pub fn is_idempotent(self) -> bool {
         match self {

@@ -177,8 +177,9 @@ impl Cluster {
 
     /// Whether balancing compares requests under way.
     pub fn weighs_load(&self) -> bool {
-        matches!(self.config.balance, Balance::LeastRequests | Balance::RandomTwo)
-            && self.endpoints().len() > 1
+        let compares = matches!(self.config.balance, Balance::LeastRequests | Balance::RandomTwo)
+            || self.config.hash_load_percent_max.is_some();
+        compares && self.endpoints().len() > 1
     }
 
     /// The current endpoints. Hold the guard briefly, and not across an await.

@@ -102,18 +102,21 @@ impl Transfer {
         Self { pace: Pace::of(bytes_a_second), ..self }
     }
 
-    /// When its sender is asked for more; to be given to [`Self::arrived`].
-    pub(crate) fn asked(&self) -> Option<Instant> {
-        self.pace.as_ref().map(|_| Instant::now())
+    /// When its sender is asked for more; to be given to [`Self::arrived`]. Refuses one that was too slow so far.
+    pub(crate) fn asked(&self) -> Result<Option<Instant>, BodyError> {
+        match &self.pace {
+            Some(pace) if !pace.keeps_up(self.bytes) => Err(BodyError::TooSlow),
+            pace => Ok(pace.as_ref().map(|_| Instant::now())),
+        }
     }
 
-    /// Refuses a sender that is too slow.
-    pub(crate) fn arrived(&mut self, asked: Option<Instant>) -> Result<(), BodyError> {
-        let keeps_up = match (&mut self.pace, asked) {
-            (Some(pace), Some(asked)) => pace.keeps_up(asked, self.bytes),
-            _ => true,
-        };
-        if keeps_up { Ok(()) } else { Err(BodyError::TooSlow) }
+    /// Counts the wait for its sender, except that for the first byte: the client may wait for a 100.
+    pub(crate) fn arrived(&mut self, asked: Option<Instant>) {
+        if let (Some(pace), Some(asked)) = (&mut self.pace, asked)
+            && self.bytes > 0
+        {
+            pace.waited_since(asked);
+        }
     }
 
     /// Makes a copy return once `bytes` have passed, although more follow.
@@ -348,9 +351,9 @@ pub(crate) async fn copy(
             return Ok(());
         }
         reader.shrink(appetite.bytes());
-        let asked = transfer.asked();
+        let asked = transfer.asked()?;
         let received = next(reader, writer, deadline, appetite.bytes()).await?;
-        transfer.arrived(asked)?;
+        transfer.arrived(asked);
         appetite.observe(received);
         deadline.touch();
         if received == 0 {

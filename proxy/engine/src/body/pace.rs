@@ -21,9 +21,13 @@ impl Pace {
         (least > 0).then_some(Self { least, waited: Duration::ZERO })
     }
 
-    /// Counts the time since `asked`; false if `bytes` are too few for all the waiting.
-    pub(super) fn keeps_up(&mut self, asked: Instant, bytes: u64) -> bool {
+    /// Counts the time since it was asked.
+    pub(super) fn waited_since(&mut self, asked: Instant) {
         self.waited += asked.elapsed();
+    }
+
+    /// Whether it has sent enough for all the waiting.
+    pub(super) fn keeps_up(&self, bytes: u64) -> bool {
         let counted = self.waited.saturating_sub(GRACE);
         bytes as f64 >= self.least as f64 * counted.as_secs_f64()
     }
@@ -35,10 +39,8 @@ mod tests {
 
     #[test]
     fn only_the_time_after_the_grace_counts() {
-        let after = |waited_s: u64, bytes| {
-            let mut pace = Pace { least: 100, waited: Duration::from_secs(waited_s) };
-            pace.keeps_up(Instant::now(), bytes)
-        };
+        let after =
+            |waited_s: u64, bytes| Pace { least: 100, waited: Duration::from_secs(waited_s) }.keeps_up(bytes);
         assert!(after(10, 1) && after(11, 101) && after(20, 1001));
         assert!(!after(11, 99) && !after(20, 999));
         assert!(Pace::of(0).is_none());

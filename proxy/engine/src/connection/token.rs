@@ -75,9 +75,10 @@ impl Connection {
                 tokens.keys.ended().await;
             };
             self.unless_gone(fetched, transfer).await?;
-            if let Supply::Fresh(newer) | Supply::Old(newer) = supply(tokens) {
-                keys = newer;
-            }
+        }
+        // Others may have fetched them in between.
+        if let Supply::Fresh(newer) | Supply::Old(newer) = supply(tokens) {
+            keys = newer;
         }
         Some(tokens.check(token, &keys).map_err(Some))
     }

@@ -20,10 +20,10 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// Reads and drops the body, as far as `drain_max` allows. What is larger or slower closes the connection.
 pub(super) async fn discard(shared: &SharedState<'_>, method: Method, from: &mut UpstreamSide<'_>) {
     let Ok(framing) = response_framing(from.head, method) else { return };
-    let is_early = !shared.uploaded.get();
-    if framing == Framing::CloseDelimited || is_early || !from.head.keep_alive() {
+    if framing == Framing::CloseDelimited || from.is_early || !from.head.keep_alive() {
         return;
     }
+    shared.deadline.touch();
     let whole = {
         let reading = pin!(rest(shared, from, framing));
         within(reading).await

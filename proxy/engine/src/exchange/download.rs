@@ -84,14 +84,14 @@ pub(super) async fn run(
     if shared.is_turned_back(from.head.status()) {
         return Err(Failed { turned_back: true, ..Reason::UpstreamClosed.into() });
     }
+    let waited_for = answer.request.expect() == Expect::Continue && !was_continued;
+    from.is_early = !shared.uploaded.get() || waited_for;
     if shared.policy.replaced.binary_search(&from.head.status()).is_ok() {
         shared.head_received.set(true);
         let replaced = ReplacedAnswer::of(from.head);
         discard(shared, answer.request.method(), &mut from).await;
         return Ok(ReceivedResponse::Replaced(replaced));
     }
-    let waited_for = answer.request.expect() == Expect::Continue && !was_continued;
-    from.is_early = !shared.uploaded.get() || waited_for;
     respond(shared, answer, from, writer, progress).await
 }
 

@@ -242,12 +242,17 @@ pub(crate) async fn forward(
     let in_memory = !downstream.has_rest();
     let is_idempotent = replayable && downstream.head.method().is_idempotent();
     let may_upgrade = downstream.head.upgrade().is_some();
+    // A change that goes on at the first endpoint could overwrite the next one, and another endpoint does not know a
+    // client that is kept at its own.
     let hedges = policy.retry.hedge
-        && is_idempotent
+        && replayable
         && in_memory
+        && hash.is_none()
+        && downstream.head.method().is_safe()
         && !may_upgrade
         && stamp.is_none()
-        && opening.is_text();
+        && opening.is_text()
+        && opening.bytes.len() <= hedge::BYTES_MAX;
     attempt.candidate = (in_memory && !hedges && !may_upgrade).then(|| Candidate {
         bytes: opening.bytes.len() + stamp.map_or(0, Stamp::room),
         repeatable: downstream.head.method().is_idempotent(),
@@ -273,10 +278,8 @@ pub(crate) async fn forward(
         let hedged = (hedges && progress.retries == 0).then(|| opening.bytes.clone());
         start(&mut acquired.connection, &mut opening, policy, &downstream, progress);
         if let Some(opening) = hedged {
-            let (downstream, attempt) = (&mut downstream, &mut attempt);
-            let racing =
-                hedge::first_to_answer(resources, policy, downstream, attempt, acquired, opening, progress);
-            acquired = Box::pin(racing).await;
+            let asked = hedge::Asked { first: acquired, opening, tried: attempt.tried.clone() };
+            acquired = Box::pin(asked.first_to_answer(resources, policy, &mut downstream, progress)).await?;
         }
         let connection = &mut acquired.connection;
         let retries_left = policy.retry.attempts_max.saturating_sub(progress.retries);

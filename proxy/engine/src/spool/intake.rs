@@ -55,9 +55,9 @@ impl<'a> Intake<'a> {
                 break;
             }
             reader.shrink(appetite.bytes());
-            let asked = transfer.asked();
+            let asked = transfer.asked().map_err(HoldError::Body)?;
             let received = reader.fill(appetite.bytes()).await;
-            transfer.arrived(asked).map_err(HoldError::Body)?;
+            transfer.arrived(asked);
             let received = received.map_err(|_| HoldError::Body(crate::body::BodyError::Incomplete))?;
             appetite.observe(received);
             deadline.touch();

@@ -214,32 +214,53 @@ pub(crate) async fn acquire(dialer: &Dialer, attempt: &mut Attempt<'_>) -> Resul
             // The reason why the last endpoint was unreachable is more useful than that there is no other.
             Err(reason) => return Err(failure.unwrap_or(reason)),
         };
-        let endpoint = in_flight.endpoint();
-        let plan = plan(dialer, attempt, endpoint);
-        if !attempt.fresh
-            && let Some(connection) = take_idle(dialer, attempt, endpoint, plan).await
-        {
-            dialer.metrics().count(Event::UpstreamReused);
-            return Ok(Acquired { connection, in_flight, connect: None });
-        }
-        let started = Instant::now();
-        match open(dialer, attempt, endpoint, plan).await {
-            Ok(connection) => {
-                return Ok(Acquired { connection, in_flight, connect: Some(started.elapsed()) });
-            }
-            Err(reason) => {
-                // Running out of descriptors is not the endpoint's fault.
-                if reason.side() == Side::Upstream {
-                    endpoint.joinable.forget();
-                    endpoint.record_failure(&attempt.cluster.config.ejection, sluice_core::clock::now_ms());
-                }
-                attempt.tried.push(endpoint.id);
-                attempt.unreached = Some(endpoint.into());
-                failure = Some(reason);
-            }
+        match use_place(dialer, attempt, in_flight).await {
+            Ok(acquired) => return Ok(acquired),
+            Err(reason) => failure = Some(reason),
         }
     }
     Err(failure.unwrap_or(Reason::NoEndpoint))
+}
+
+/// A connection to another endpoint than those tried, without a wait in the queue; `None` if there is no room, or none can
+/// be reached. `may` is asked once there is a place.
+pub(crate) async fn acquire_at_once(
+    dialer: &Dialer,
+    attempt: &mut Attempt<'_>,
+    may: impl FnOnce() -> bool,
+) -> Option<Acquired> {
+    let in_flight = place::try_begin(dialer, attempt).ok().filter(|_| may())?;
+    use_place(dialer, attempt, in_flight).await.ok()
+}
+
+/// A connection to the endpoint of a place. One that cannot be reached counts as failed.
+async fn use_place(
+    dialer: &Dialer,
+    attempt: &mut Attempt<'_>,
+    in_flight: InFlight,
+) -> Result<Acquired, Reason> {
+    let endpoint = in_flight.endpoint();
+    let plan = plan(dialer, attempt, endpoint);
+    if !attempt.fresh
+        && let Some(connection) = take_idle(dialer, attempt, endpoint, plan).await
+    {
+        dialer.metrics().count(Event::UpstreamReused);
+        return Ok(Acquired { connection, in_flight, connect: None });
+    }
+    let started = Instant::now();
+    match open(dialer, attempt, endpoint, plan).await {
+        Ok(connection) => Ok(Acquired { connection, in_flight, connect: Some(started.elapsed()) }),
+        Err(reason) => {
+            // Running out of descriptors is not the endpoint's fault.
+            if reason.side() == Side::Upstream {
+                endpoint.joinable.forget();
+                endpoint.record_failure(&attempt.cluster.config.ejection, sluice_core::clock::now_ms());
+            }
+            attempt.tried.push(endpoint.id);
+            attempt.unreached = Some(endpoint.into());
+            Err(reason)
+        }
+    }
 }
 
 /// An idle connection, possibly one whose last response has just ended by direct return.

@@ -19,7 +19,7 @@ fn reason(refusal: Refusal) -> Reason {
     }
 }
 
-fn try_begin(dialer: &Dialer, attempt: &Attempt<'_>) -> Result<InFlight, NoEndpoint> {
+pub(super) fn try_begin(dialer: &Dialer, attempt: &Attempt<'_>) -> Result<InFlight, NoEndpoint> {
     dialer.with_random(|random| {
         let (kind, hash, exclude) = (attempt.kind, attempt.hash, attempt.tried.as_slice());
         attempt.cluster.begin(Pick { kind, hash, exclude, now_ms: sluice_core::clock::now_ms(), random })

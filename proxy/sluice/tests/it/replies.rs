@@ -264,6 +264,31 @@ fn replaced_errors_keep_their_connection() {
 }
 
 #[test]
+fn a_connection_with_an_unread_body_is_not_used_again() {
+    // It answers before it has read the body that it did not ask for.
+    let origin = Origin::playing(|mut peer| {
+        let mut wire = peer.next().map(|_| peer.into_wire()).unwrap();
+        wire.send("HTTP/1.1 401 Unauthorized\r\nContent-Length: 3\r\n\r\napp");
+        let (rest, _) = wire.rest();
+        assert!(!rest.windows(8).any(|bytes| bytes == b"GET /two"), "the body is not the next request");
+    });
+    let setup = Setup::to_origin(&origin);
+    let page = setup.file("page.html", "page");
+    let setup = setup
+        .with("error_pages", json!({"401": page}))
+        .with("routes", json!([{"cluster": "default", "error_pages_for": [401]}]));
+    let Some(proxy) = setup.start() else { return };
+    let body = "GET /in HTTP/1.1\r\nHost: a\r\n\r\n";
+    let request = format!(
+        "POST /one HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    assert_eq!(proxy.ask(request).text(), "page");
+    assert_eq!(proxy.ask("GET /two HTTP/1.1\r\nHost: a\r\n\r\n").text(), "page");
+    assert_eq!(origin.connections(), 2);
+}
+
+#[test]
 fn fields_of_several_origins_are_not_lost() {
     let origin = failing();
     let setup = Setup::to(&["127.0.0.1:9"]);

@@ -166,8 +166,11 @@ impl Settings<'_> {
     /// Variants differ in what a reload rebuilds.
     fn config(&self, folder: &Path, kernel: &Value, variant: usize) -> Value {
         let log = if std::env::var_os("SLUICE_STORM_LOG").is_some() { "stdout" } else { "off" };
+        // Whole requests may go to several endpoints, one after the other or at the same time.
+        let retry =
+            json!({"statuses": ["502-504"], "hedge": variant.is_multiple_of(2), "budget_percent": 100});
         let held = json!({"name": "held", "path_prefix": "/held", "cluster": "free", "buffer_requests": "on",
-            "buffer_responses": "on", "buffer_memory_bytes": 65536, "response_body_bytes_max": 0});
+            "buffer_responses": "on", "buffer_memory_bytes": 65536, "response_body_bytes_max": 0, "retry": retry});
         json!({
             "listeners": [
                 {"name": "plain", "address": self.doors.plain, "http2": "prior_knowledge"},
