@@ -275,8 +275,9 @@ fn model(routes: &[Route], host: &str, path: &str, method: &str, fields: &[(&str
         let method_fits =
             conditions.methods.is_empty() || allows(method) || (method == "HEAD" && allows("GET"));
         let field_fits = |wanted: &HeaderMatch| {
-            let first = fields.iter().find(|(name, _)| *name == wanted.name);
-            first.is_some_and(|(_, value)| wanted.value.as_deref().is_none_or(|exact| exact == *value))
+            // Of several fields, one is enough.
+            let fits = |value: &str| wanted.value.as_deref().is_none_or(|exact| exact == value);
+            fields.iter().any(|(name, value)| *name == wanted.name && fits(value))
         };
         path_fits(route, path, prefix_fits) && method_fits && conditions.headers.iter().all(field_fits)
     };

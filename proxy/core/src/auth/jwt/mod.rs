@@ -77,6 +77,11 @@ pub struct Tokens {
 impl Tokens {
     /// A check by these keys.
     pub fn new(config: JwtAuth, keys: Arc<KeyStore>) -> Self {
+        // Without a choice, a build with both libraries would panic at the first token. It stays the first one made.
+        #[cfg(feature = "aws-lc")]
+        let _ = jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER.install_default();
+        #[cfg(all(feature = "ring", not(feature = "aws-lc")))]
+        let _ = jsonwebtoken::crypto::rust_crypto::DEFAULT_PROVIDER.install_default();
         Self { config, keys, recent: RecentTokens::new() }
     }
 
