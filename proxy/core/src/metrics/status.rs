@@ -109,7 +109,7 @@ impl Status {
                     family.encode_family(&labels)?.encode_gauge(&value)?;
                 }
             }
-            Ok(())
+            Ok::<(), fmt::Error>(())
         };
         let help = "Whether an endpoint takes requests: it is neither ejected nor unhealthy.";
         gauge("sluice_endpoint_healthy", help, |merged| Some(u64::from(merged.healthy)))?;
