@@ -8,7 +8,9 @@ round loads each of them with wrk over 50 connections, in an order that alternat
 has spent (user and system) by the requests. CPU time of a process is less noisy than requests a second on a shared
 machine. The result is the median of the ratios of each round, with the range of the middle 80 percent. Needs wrk and nginx.
 """
-import argparse, json, os, re, statistics, subprocess, sys, tempfile, time
+import argparse, contextlib, json, os, re, statistics, subprocess, sys, tempfile, time
+
+from running import end_on_signal, program, sluice
 
 
 def spent(pid):
@@ -19,30 +21,18 @@ def spent(pid):
     return total / 1e9
 
 
-def nginx(folder):
+def application(folder):
+    """nginx with a file of 1 KB."""
     os.makedirs(folder + "/www")
-    open(folder + "/www/1k", "w").write("x" * 1024)
+    with open(folder + "/www/1k", "w") as file:
+        file.write("x" * 1024)
     config = f"""daemon off; worker_processes 1; pid {folder}/pid; error_log {folder}/error.log;
 events {{}} http {{ access_log off; keepalive_requests 1000000000; server {{ listen unix:{folder}/app.sock;
 root {folder}/www; }} client_body_temp_path {folder}/a; proxy_temp_path {folder}/b; fastcgi_temp_path {folder}/c;
 uwsgi_temp_path {folder}/d; scgi_temp_path {folder}/e; }}"""
-    open(folder + "/nginx.conf", "w").write(config)
-    return subprocess.Popen(["nginx", "-p", folder, "-c", folder + "/nginx.conf", "-e", folder + "/error.log"])
-
-
-def sluice(binary, folder, name):
-    config = {
-        "listeners": [{"name": "main", "address": "127.0.0.1:0"}],
-        "clusters": {"app": {"endpoints": [f"unix:{folder}/app.sock"]}}, "routes": [{"cluster": "app"}],
-        "access_log": "off", "admin": "off", "control": f"unix:{folder}/{name}.sock", "workers": 1,
-    }
-    path = f"{folder}/{name}.json"
-    json.dump(config, open(path, "w"))
-    process = subprocess.Popen([binary, "run", "--config", path], stderr=subprocess.PIPE, text=True)
-    for line in process.stderr:
-        if '"message":"listening"' in line:
-            return process, int(json.loads(line)["address"].rsplit(":", 1)[1])
-    sys.exit(f"{binary} does not start")
+    with open(folder + "/nginx.conf", "w") as file:
+        file.write(config)
+    return program(["nginx", "-p", folder, "-c", folder + "/nginx.conf", "-e", folder + "/error.log"])
 
 
 def load(process, port, seconds):
@@ -63,22 +53,22 @@ def main():
     parser.add_argument("--seconds", type=int, default=2)
     parser.add_argument("--out")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
+    end_on_signal()
+    with contextlib.ExitStack() as started:
+        folder = started.enter_context(tempfile.TemporaryDirectory())
         os.chmod(folder, 0o755)
-        application = nginx(folder)
-        time.sleep(0.5)
-        both = {name: sluice(getattr(arguments, name), folder, name) for name in ("before", "after")}
+        started.enter_context(application(folder))
+        while not os.path.exists(folder + "/app.sock"):
+            time.sleep(0.05)
+        config = {"clusters": {"app": {"endpoints": [f"unix:{folder}/app.sock"]}}, "routes": [{"cluster": "app"}]}
+        binaries = {"before": arguments.before, "after": arguments.after}
+        both = {name: started.enter_context(sluice(binary, config, folder, name)) for name, binary in binaries.items()}
+        for process, port in both.values():
+            load(process, port, 1)
         rounds = []
-        try:
-            for _, (process, port) in both.items():
-                load(process, port, 1)
-            for number in range(arguments.rounds):
-                order = ["before", "after"] if number % 2 else ["after", "before"]
-                rounds.append({name: round(load(*both[name], arguments.seconds), 3) for name in order})
-        finally:
-            for process in [process for process, _ in both.values()] + [application]:
-                process.terminate()
-                process.wait()
+        for number in range(arguments.rounds):
+            order = ["before", "after"] if number % 2 else ["after", "before"]
+            rounds.append({name: round(load(*both[name], arguments.seconds), 3) for name in order})
     ratios = sorted(one["after"] / one["before"] for one in rounds)
     tenth = len(ratios) // 10
     result = {

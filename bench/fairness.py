@@ -9,7 +9,9 @@ time, so the waiting line is always long. Clients are told apart by X-Forwarded-
 measures fair_by_client off and on, in an order that alternates. The share of each client of one connection, were all
 treated alike, is one 51st of the capacity; that of each connection is one 550th.
 """
-import argparse, asyncio, json, os, statistics, subprocess, sys, tempfile, time
+import argparse, asyncio, contextlib, json, os, statistics, sys, tempfile, time
+
+from running import end_on_signal, sluice
 
 GREEDY, OTHERS = 500, 50
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -58,38 +60,23 @@ async def load(port, seconds):
     }
 
 
-async def measure(arguments, folder):
+async def measure(arguments):
     server = await asyncio.start_server(application, "127.0.0.1", 0, backlog=1024)
-    endpoint = "127.0.0.1:%d" % server.sockets[0].getsockname()[1]
-    sluices = {}
-    for is_fair in (False, True):
-        queue = {"fair_by_client": is_fair, "order": "fifo"}
-        config = {
-            "listeners": [{"name": "main", "address": "127.0.0.1:0"}], "trusted_proxies": ["127.0.0.1"],
-            "clusters": {"default": {"endpoints": [{"address": endpoint, "max_in_flight": 8}], "queue": queue}},
-            "access_log": "off", "admin": "off", "control": f"unix:{folder}/{is_fair}.sock", "workers": 1,
-        }
-        path = os.path.join(folder, f"{is_fair}.json")
-        json.dump(config, open(path, "w"))
-        process = subprocess.Popen([arguments.sluice, "run", "--config", path], stderr=subprocess.PIPE, text=True)
-        for line in process.stderr:
-            if '"message":"listening"' in line:
-                sluices[is_fair] = (process, int(json.loads(line)["address"].rsplit(":", 1)[1]))
-                break
-        else:
-            sys.exit("sluice does not start")
-    rounds = []
-    try:
+    endpoint = {"address": "127.0.0.1:%d" % server.sockets[0].getsockname()[1], "max_in_flight": 8}
+    with contextlib.ExitStack() as started:
+        folder = started.enter_context(tempfile.TemporaryDirectory())
+        sluices = {}
+        for is_fair in (False, True):
+            queue = {"fair_by_client": is_fair, "order": "fifo"}
+            config = {"trusted_proxies": ["127.0.0.1"], "clusters": {"default": {"endpoints": [endpoint], "queue": queue}}}
+            sluices[is_fair] = started.enter_context(sluice(arguments.sluice, config, folder, str(is_fair)))
+        rounds = []
         for number in range(arguments.rounds):
             for is_fair in [(False, True), (True, False)][number % 2]:
-                process, port = sluices[is_fair]
+                _, port = sluices[is_fair]
                 rounds.append({"round": number, "fair": is_fair, **await load(port, arguments.seconds)})
                 print(json.dumps(rounds[-1]), flush=True)
-    finally:
-        for process, _ in sluices.values():
-            process.terminate()
-            process.wait()
-    return rounds
+        return rounds
 
 
 def main():
@@ -99,8 +86,8 @@ def main():
     parser.add_argument("--seconds", type=float, default=6)
     parser.add_argument("--out")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        rounds = asyncio.run(measure(arguments, folder))
+    end_on_signal()
+    rounds = asyncio.run(measure(arguments))
     summary = {}
     for is_fair in (False, True):
         of_case = [one for one in rounds if one["fair"] == is_fair]

@@ -1,0 +1,40 @@
+"""Programs that a benchmark starts, and ends however it ends itself."""
+import contextlib, json, os, signal, subprocess, sys
+
+
+def end_on_signal():
+    """Makes a request to stop an ordinary end, at which everything that was started is stopped."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+
+
+@contextlib.contextmanager
+def program(command, **options):
+    """A program, until the block ends."""
+    process = subprocess.Popen(command, **options)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def sluice(binary, config, folder, name):
+    """A sluice with one worker, which logs no requests; its process and the port of its listener."""
+    config = {
+        "listeners": [{"name": "main", "address": "127.0.0.1:0"}], "access_log": "off", "admin": "off",
+        "control": f"unix:{folder}/{name}.sock", "workers": 1, **config,
+    }
+    path = os.path.join(folder, name + ".json")
+    with open(path, "w") as file:
+        json.dump(config, file)
+    with program([binary, "run", "--config", path], stderr=subprocess.PIPE, text=True) as process:
+        for line in process.stderr:
+            if '"message":"listening"' in line:
+                yield process, int(json.loads(line)["address"].rsplit(":", 1)[1])
+                return
+        raise SystemExit(f"{binary} does not start")
