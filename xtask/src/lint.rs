@@ -5,7 +5,7 @@ use sluice_testkit::workspace::{cargo, must};
 
 use crate::tidy;
 
-/// Format, clippy, documentation, tidy. Stops at the first failure.
+/// Format, clippy, the features of the quick build, documentation, tidy. Stops at the first failure.
 ///
 /// # Errors
 /// One of them fails.
@@ -14,6 +14,9 @@ pub(crate) fn lint() -> Result<()> {
     must(&mut cargo(["fmt", "--all", "--check"]))?;
     step("clippy");
     must(&mut cargo(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
+    // What `cargo xtask run` builds has other crates, which may need other types to be named.
+    step("quick build");
+    must(&mut cargo(["check", "--package", "sluice", "--no-default-features", "--features", "ring,trace"]))?;
     step("doc");
     must(cargo(["doc", "--no-deps", "--workspace"]).env("RUSTDOCFLAGS", "-Dwarnings"))?;
     step("tidy");

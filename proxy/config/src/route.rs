@@ -62,6 +62,31 @@ pub struct Route {
     pub retry: Option<Retry>,
 }
 
+impl Route {
+    /// Whether it is a rule that keeps requests from applications.
+    pub fn is_rule(&self) -> bool {
+        !matches!(self.action, Action::Cluster(_))
+            || self.access.is_some()
+            || self.auth.is_some()
+            || !self.rate_limits.is_empty()
+    }
+
+    /// Its texts with variables, each with the key that has it.
+    pub fn texts(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let edits =
+            [("request_headers", &self.request_headers), ("response_headers", &self.response_headers)];
+        let of_edits = edits.into_iter().flat_map(|(key, edits)| {
+            edits.set.iter().chain(&edits.add).map(move |(_, text)| (key, text.as_str()))
+        });
+        let of_action = match &self.action {
+            Action::Redirect { location, .. } => Some(("redirect.location", location.as_str())),
+            Action::Respond { body, is_template: true, .. } => Some(("respond.template", body.as_str())),
+            Action::Cluster(_) | Action::Respond { .. } => None,
+        };
+        of_action.into_iter().chain(of_edits)
+    }
+}
+
 /// The action of a route.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {

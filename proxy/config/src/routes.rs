@@ -150,16 +150,7 @@ fn check_rewrite(fields: &Fields<'_>, route: &Route) {
 /// Reports variables that name a group which `path_regex` does not have.
 fn check_groups(fields: &Fields<'_>, route: &Route) {
     let pattern = route.path_regex.as_deref().map(super::pattern);
-    let edits = [("request_headers", &route.request_headers), ("response_headers", &route.response_headers)];
-    let of_edits = edits
-        .iter()
-        .flat_map(|(key, edits)| edits.set.iter().chain(&edits.add).map(move |(_, text)| (*key, text)));
-    let of_action = match &route.action {
-        Action::Redirect { location, .. } => Some(("redirect", location)),
-        Action::Respond { body, is_template: true, .. } => Some(("respond", body)),
-        Action::Cluster(_) | Action::Respond { .. } => None,
-    };
-    for (key, text) in of_edits.chain(of_action) {
+    for (key, text) in route.texts() {
         let Ok(template) = Template::read(text) else { continue };
         for group in template.groups() {
             let what = match &pattern {
@@ -170,7 +161,8 @@ fn check_groups(fields: &Fields<'_>, route: &Route) {
                 None => "the route has no path_regex".to_owned(),
             };
             let message = format!("{{group:{group}}} is not a group of path_regex: {what}");
-            fields.problems.add(&fields.path.key(key), message);
+            let path = key.split('.').fold(fields.path.clone(), |path, key| path.key(key));
+            fields.problems.add(&path, message);
         }
     }
 }

@@ -22,7 +22,7 @@ const NAMES_MAX: usize = 64;
 /// Reads the files without which sluice does not start: users, keys, networks, error pages.
 ///
 /// # Errors
-/// Names the first that cannot be used.
+/// Names each that cannot be used, in a line of its own.
 pub fn read_files(config: &Config) -> Result<(), EquipmentError> {
     Equipment::read(config, None).map(drop)
 }

@@ -1,7 +1,7 @@
 //! Decides which clients may send requests. Built once from the configuration; the lists of files may be replaced.
 
 use std::collections::BTreeMap;
-use std::io::Read;
+use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,6 +11,7 @@ use ipnet::IpNet;
 use sluice_config as config;
 
 use crate::router::{is_below, normalised};
+use crate::small_file;
 
 /// Networks that do not overlap, in order, so that one is found by binary search.
 #[derive(Debug, Default)]
@@ -43,15 +44,40 @@ pub type NetworkLists = BTreeMap<PathBuf, Arc<NetworkList>>;
 pub struct NetworkList {
     file: PathBuf,
     networks: ArcSwap<Networks>,
-    seen: Mutex<Seen>,
+    seen: Mutex<Sighting>,
 }
 
 /// What the file was when it was looked at.
-#[derive(Debug)]
-struct Seen {
+#[derive(Debug, Default)]
+struct Sighting {
+    /// When it was read.
     read: Stamp,
     last: Stamp,
+    /// How often it had changed since the time before, in a row.
+    changes: u32,
+    /// What was said of it last.
+    said: Option<ListError>,
 }
+
+/// Why a file was not taken.
+enum ListFault {
+    /// It may be readable the next time.
+    Unreadable(io::Error),
+    /// It stays wrong until it changes.
+    Wrong(String),
+}
+
+impl From<ListFault> for ListError {
+    fn from(fault: ListFault) -> Self {
+        match fault {
+            ListFault::Unreadable(error) => error.to_string().into(),
+            ListFault::Wrong(what) => what.into(),
+        }
+    }
+}
+
+/// A file that changes each time is read after so many looks: somebody may be writing it, but not for ever.
+const CHANGES_MAX: u32 = 5;
 
 /// Changes with the content of a file, with its permissions, and when another one takes its place.
 type Stamp = Option<(u64, u64, u64, [i64; 4])>;
@@ -76,7 +102,11 @@ impl NetworkList {
     pub fn load(file: &Path) -> Result<Self, ListError> {
         let read = stamp(file);
         let networks = ArcSwap::from_pointee(read_networks(file)?);
-        Ok(Self { file: file.to_owned(), networks, seen: Mutex::new(Seen { read, last: read }) })
+        Ok(Self {
+            file: file.to_owned(),
+            networks,
+            seen: Mutex::new(Sighting { read, last: read, ..Sighting::default() }),
+        })
     }
 
     /// Its path.
@@ -84,24 +114,38 @@ impl NetworkList {
         &self.file
     }
 
-    /// Reads the file again if it has changed, and has stayed the same since it was looked at last: somebody may be
-    /// writing it. After a mistake, the networks before stay. Returns how many there are now. Blocks.
+    /// Reads the file again if it has changed, and has stayed the same since it was looked at last. After a mistake, the
+    /// networks before stay. Returns how many there are now. Blocks.
     ///
     /// # Errors
-    /// Why it cannot be used, once for each change.
+    /// Why it cannot be used, if that was not said before.
     pub fn refresh(&self) -> Result<Option<usize>, ListError> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let now = stamp(&self.file);
-        let is_settled = now == seen.last;
+        seen.changes = if now == seen.last { 0 } else { seen.changes + 1 };
         seen.last = now;
-        if now == seen.read || !is_settled {
+        if now == seen.read || (1..CHANGES_MAX).contains(&seen.changes) {
             return Ok(None);
         }
-        seen.read = now;
-        let networks = read_networks(&self.file)?;
-        let count = networks.0.len();
-        self.networks.store(Arc::new(networks));
-        Ok(Some(count))
+        match read_networks(&self.file) {
+            Ok(networks) => {
+                let count = networks.0.len();
+                self.networks.store(Arc::new(networks));
+                (seen.read, seen.said) = (now, None);
+                Ok(Some(count))
+            }
+            Err(fault) => {
+                if matches!(fault, ListFault::Wrong(_)) {
+                    seen.read = now;
+                }
+                let error = ListError::from(fault);
+                if seen.said.replace(error.clone()).is_some_and(|said| said == error) {
+                    Ok(None)
+                } else {
+                    Err(error)
+                }
+            }
+        }
     }
 
     fn contains(&self, client: &IpAddr) -> bool {
@@ -110,17 +154,8 @@ impl NetworkList {
 }
 
 /// An address or a network in each line; what follows a # or a ; is a comment.
-fn read_networks(file: &Path) -> Result<Networks, ListError> {
-    // A pipe would wait for ever, and a device never ends.
-    if !std::fs::metadata(file).map_err(|error| error.to_string())?.is_file() {
-        return Err("not a regular file".to_owned().into());
-    }
-    let opened = std::fs::File::open(file).map_err(|error| error.to_string())?;
-    let mut text = String::new();
-    opened.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
-    if text.len() as u64 > FILE_BYTES_MAX {
-        return Err(format!("more than {FILE_BYTES_MAX} bytes").into());
-    }
+fn read_networks(file: &Path) -> Result<Networks, ListFault> {
+    let text = small_file::read_text(file, FILE_BYTES_MAX).map_err(ListFault::Unreadable)?;
     let mut networks = Vec::new();
     for (number, line) in text.lines().enumerate() {
         let written = line.split(['#', ';']).next().unwrap_or_default().trim();
@@ -130,9 +165,9 @@ fn read_networks(file: &Path) -> Result<Networks, ListError> {
         let network = config::network_of(written);
         let wrong =
             || format!("line {}: {written:?} is not an address or a network such as 10.0.0.0/8", number + 1);
-        networks.push(network.ok_or_else(wrong)?);
+        networks.push(network.ok_or_else(wrong).map_err(ListFault::Wrong)?);
         if networks.len() > NETWORKS_MAX {
-            return Err(format!("more than {NETWORKS_MAX} networks").into());
+            return Err(ListFault::Wrong(format!("more than {NETWORKS_MAX} networks")));
         }
     }
     Ok(Networks::new(&networks))
@@ -345,6 +380,13 @@ mod tests {
         std::fs::remove_file(&file).unwrap();
         assert_eq!(list.refresh(), Ok(None));
         assert!(list.refresh().is_err() && !passes("192.0.2.2"), "what was known stays");
+        assert_eq!(list.refresh(), Ok(None), "it is said once");
+        for number in 1..=CHANGES_MAX {
+            write(&"192.0.2.3\n".repeat(number as usize));
+            let wanted = if number == CHANGES_MAX { Ok(Some(1)) } else { Ok(None) };
+            assert_eq!(list.refresh(), wanted, "a file that is always being written, look {number}");
+        }
+        std::fs::remove_file(&file).unwrap();
     }
 
     fn network() -> impl Strategy<Value = IpNet> {

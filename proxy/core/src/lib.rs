@@ -11,6 +11,7 @@ pub mod balancer;
 pub mod queue;
 pub mod service;
 pub mod forwarded;
+pub mod small_file;
 pub mod access;
 pub mod http_challenges;
 pub mod rate_limit;

@@ -1,7 +1,7 @@
 //! What the routes of a configuration need beside it: the content of files, and helpers that are started once.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,6 +9,7 @@ use sluice_config::{Access, Auth, Config, JwtAuth, Route};
 use sluice_core::access::{NetworkList, NetworkLists};
 use sluice_core::auth::jwt::{KeySet, KeyStore};
 use sluice_core::auth::{Passwords, Users};
+use sluice_core::small_file;
 
 use crate::authority::Authority;
 use crate::response::{ErrorPages, PagesError};
@@ -97,40 +98,57 @@ impl Equipment {
     /// Reads the files that the configuration names, and starts nothing. Blocks.
     ///
     /// # Errors
-    /// Names the first file that cannot be used.
+    /// Names each file that cannot be used, in a line of its own.
     pub fn read(config: &Config, before: Option<&Self>) -> Result<Self, EquipmentError> {
-        let pages = ErrorPages::load(&config.error_pages)?;
+        let mut problems = Vec::new();
+        let pages = ErrorPages::load(&config.error_pages).unwrap_or_else(|error| {
+            problems.push(EquipmentError::from(error));
+            ErrorPages::default()
+        });
         let mut loaded = Self { pages, ..Self::default() };
         for (index, route) in config.routes.iter().enumerate() {
-            if !route.error_pages.is_empty() {
-                let pages = loaded.pages.with(&route.error_pages, &format!("routes[{index}]."))?;
-                loaded.pages_of_routes.insert(route.name.clone(), pages);
-            }
-            for (key, file) in route.access.iter().flat_map(Access::files) {
-                loaded.load_networks(file, &format!("routes[{index}].access.{key}"))?;
-            }
-            let path = |key: &str| format!("routes[{index}].auth.{key}");
-            match &route.auth {
-                Some(Auth::Basic(basic)) => loaded.load_users(&basic.file, &path("basic.file"))?,
-                Some(Auth::Jwt(jwt)) => loaded.load_keys(jwt, before, &path("jwt.keys_file"))?,
-                Some(Auth::Forward(_) | Auth::Certificate(_)) | None => {}
-            }
+            let path = format!("routes[{index}]");
+            problems.extend(loaded.load_networks(route.access.as_ref(), &format!("{path}.access")));
+            problems.extend(loaded.load_pages(route, &path).err());
+            let of_auth = match &route.auth {
+                Some(Auth::Basic(basic)) => {
+                    loaded.load_users(&basic.file, &format!("{path}.auth.basic.file"))
+                }
+                Some(Auth::Jwt(jwt)) => loaded.load_keys(jwt, before, &format!("{path}.auth.jwt.keys_file")),
+                Some(Auth::Forward(_) | Auth::Certificate(_)) | None => Ok(()),
+            };
+            problems.extend(of_auth.err());
         }
         for (index, rule) in config.access.iter().enumerate() {
-            for (key, file) in rule.access.files() {
-                loaded.load_networks(file, &format!("access[{index}].{key}"))?;
-            }
+            problems.extend(loaded.load_networks(Some(&rule.access), &format!("access[{index}]")));
         }
-        Ok(loaded)
+        if problems.is_empty() {
+            return Ok(loaded);
+        }
+        let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        Err(lines.join("\n").into())
     }
 
-    fn load_networks(&mut self, file: &Path, path: &str) -> Result<(), EquipmentError> {
-        if !self.networks.contains_key(file) {
-            let list =
-                NetworkList::load(file).map_err(|error| format!("{path}: {}: {error}", file.display()))?;
-            self.networks.insert(file.to_owned(), Arc::new(list));
+    fn load_pages(&mut self, route: &Route, path: &str) -> Result<(), EquipmentError> {
+        if !route.error_pages.is_empty() {
+            let pages = self.pages.with(&route.error_pages, &format!("{path}."))?;
+            self.pages_of_routes.insert(route.name.clone(), pages);
         }
         Ok(())
+    }
+
+    fn load_networks(&mut self, access: Option<&Access>, path: &str) -> Vec<EquipmentError> {
+        let mut problems = Vec::new();
+        for (key, file) in access.into_iter().flat_map(Access::files) {
+            if self.networks.contains_key(file) {
+                continue;
+            }
+            match NetworkList::load(file) {
+                Ok(list) => _ = self.networks.insert(file.clone(), Arc::new(list)),
+                Err(error) => problems.push(format!("{path}.{key}: {}: {error}", file.display()).into()),
+            }
+        }
+        problems
     }
 
     fn load_users(&mut self, file: &Path, path: &str) -> Result<(), EquipmentError> {
@@ -150,7 +168,8 @@ impl Equipment {
         let keys = match &jwt.keys_file {
             Some(file) => {
                 let problem = |what: String| format!("{path}: {}: {what}", file.display());
-                let text = read_small(file).map_err(|error| problem(error.to_string()))?;
+                let text =
+                    small_file::read(file, KEYS_BYTES_MAX).map_err(|error| problem(error.to_string()))?;
                 let keys =
                     KeySet::parse(&text, has_secrets(jwt)).map_err(|error| problem(error.to_string()))?;
                 if keys.is_empty() {
@@ -168,14 +187,4 @@ impl Equipment {
         self.keys.insert(source, keys);
         Ok(())
     }
-}
-
-/// The content of a file of keys.
-fn read_small(file: &Path) -> io::Result<Vec<u8>> {
-    let mut text = Vec::new();
-    std::fs::File::open(file)?.take(KEYS_BYTES_MAX + 1).read_to_end(&mut text)?;
-    if text.len() as u64 > KEYS_BYTES_MAX {
-        return Err(io::Error::other(format!("more than {KEYS_BYTES_MAX} bytes")));
-    }
-    Ok(text)
 }

@@ -11,6 +11,7 @@ use sluice_core::error::Reason;
 use sluice_core::html::escape_html;
 use sluice_core::router::encoded_path;
 use sluice_core::service::entry::ServiceEntry;
+use sluice_core::small_file;
 use sluice_http::{FieldEdits, FieldKind, Framing, Method, RequestHead, Version, canonical_reason};
 
 use crate::authority::Fields;
@@ -51,11 +52,7 @@ impl ErrorPages {
         let mut loaded = self.0.clone();
         for (status, path) in pages {
             let problem = |what: String| format!("{place}error_pages.{status}: {}: {what}", path.display());
-            let size = std::fs::metadata(path).map_err(|error| problem(error.to_string()))?.len();
-            if size > PAGE_BYTES_MAX {
-                return Err(problem(format!("{size} bytes; the maximum is {PAGE_BYTES_MAX}")).into());
-            }
-            let body = std::fs::read(path).map_err(|error| problem(error.to_string()))?;
+            let body = small_file::read(path, PAGE_BYTES_MAX).map_err(|error| problem(error.to_string()))?;
             let content_type = match path.extension().and_then(|extension| extension.to_str()) {
                 Some("json") => "application/json",
                 Some("txt") => "text/plain; charset=utf-8",

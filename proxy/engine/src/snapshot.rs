@@ -275,13 +275,8 @@ impl RouteParts<'_> {
 
 /// Whether some route keeps requests from an application because of their path.
 fn has_rules_of_paths(config: &Config) -> bool {
-    let is_rule = |route: &config::Route| {
-        !matches!(route.action, Action::Cluster(_))
-            || route.auth.is_some()
-            || route.access.is_some()
-            || !route.rate_limits.is_empty()
-    };
-    config.routes.iter().any(is_rule) || config.access.iter().any(|rule| !rule.path_prefix.is_empty())
+    config.routes.iter().any(config::Route::is_rule)
+        || config.access.iter().any(|rule| !rule.path_prefix.is_empty())
 }
 
 /// The fields by which some route tells an application who the user is. From clients, no route lets them through: an
@@ -350,18 +345,8 @@ fn entry(route: &config::Route, parts: &RouteParts<'_>) -> RouteEntry {
 /// The route's `path_regex`, if a text refers to a group of it.
 fn pattern_of_groups(route: &config::Route) -> Option<Regex> {
     let pattern = route.path_regex.as_deref()?;
-    let edits = [&route.request_headers, &route.response_headers];
-    let of_edits =
-        edits.into_iter().flat_map(|edits| edits.set.iter().chain(&edits.add)).map(|(_, text)| text);
-    let of_action = match &route.action {
-        Action::Redirect { location: text, .. } | Action::Respond { body: text, is_template: true, .. } => {
-            Some(text)
-        }
-        Action::Cluster(_) | Action::Respond { .. } => None,
-    };
-    let refers =
-        |text: &String| Template::read(text).is_ok_and(|template| template.groups().next().is_some());
-    of_edits.chain(of_action).any(refers).then(|| config::pattern(pattern).ok()).flatten()
+    let refers = |text| Template::read(text).is_ok_and(|template| template.groups().next().is_some());
+    route.texts().any(|(_, text)| refers(text)).then(|| config::pattern(pattern).ok()).flatten()
 }
 
 /// Their texts were checked with the configuration.

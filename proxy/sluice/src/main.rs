@@ -204,7 +204,7 @@ fn check_command(args: &FileArgs) -> ExitCode {
         return ExitCode::from(EXIT_CONFIG);
     }
     if let Err(error) = surroundings::read_files(&config) {
-        say(&format!("{file}: {error}"));
+        error.to_string().lines().for_each(|line| say(&format!("{file}: {line}")));
         return ExitCode::from(EXIT_CONFIG);
     }
     for note in config::outdated_keys(&path) {

@@ -54,7 +54,7 @@ const ROUTES: &[(&str, &str)] = &[
     ),
     (
         "{path_regex: '^/(.)', redirect: {location: '/{group:2}'}}",
-        "5: routes[0].redirect: {group:2} is not a group of path_regex: it has 1",
+        "5: routes[0].redirect.location: {group:2} is not a group of path_regex: it has 1",
     ),
     (
         "{cluster: api, request_headers: {set: {x-a: '{group:id}'}}}",

@@ -72,14 +72,6 @@ impl<'r> Place<'r> {
     }
 }
 
-/// Whether it is a rule that keeps requests from applications.
-fn is_rule(route: &Route) -> bool {
-    matches!(route.action, Action::Respond { .. } | Action::Redirect { .. })
-        || route.access.is_some()
-        || route.auth.is_some()
-        || !route.rate_limits.is_empty()
-}
-
 /// Whether its prefix matches all paths of a place.
 fn covers(route: &Route, place: &Place<'_>) -> bool {
     covers_place(&route.path_prefix, place)
@@ -99,19 +91,10 @@ fn covers_place(prefix: &str, place: &Place<'_>) -> bool {
 
 /// Texts that have variables as other proxies write them, which are sent as they are.
 fn foreign_variables(routes: &[Route]) -> Vec<String> {
-    let texts = routes.iter().enumerate().flat_map(|(index, route)| {
-        let location = match &route.action {
-            Action::Redirect { location, .. } => Some(("redirect.location", location)),
-            Action::Cluster(_) | Action::Respond { .. } => None,
-        };
-        let of_edits =
-            [("request_headers", &route.request_headers), ("response_headers", &route.response_headers)]
-                .into_iter()
-                .flat_map(|(key, edits)| {
-                    edits.set.iter().chain(&edits.add).map(move |(_, text)| (key, text))
-                });
-        location.into_iter().chain(of_edits).map(move |(key, text)| (index, key, text))
-    });
+    let texts = routes
+        .iter()
+        .enumerate()
+        .flat_map(|(index, route)| route.texts().map(move |(key, text)| (index, key, text)));
     let foreign = texts.filter(|(_, _, text)| has_foreign_variable(text));
     let said = foreign.map(|(index, key, text)| {
         format!(
@@ -144,7 +127,7 @@ fn shadowed(routes: &[Route]) -> Vec<String> {
             by_host.entry(host).or_default().push((index, route));
         }
     }
-    let rules = routes.iter().enumerate().filter(|(_, route)| route.hosts.is_empty() && is_rule(route));
+    let rules = routes.iter().enumerate().filter(|(_, route)| route.hosts.is_empty() && route.is_rule());
     rules
         .filter_map(|(index, rule)| Some((index, shadow(rule, &by_host)?)))
         .map(said_of_shadow)

@@ -3,7 +3,7 @@
 use regex_syntax::hir::{Hir, HirKind, Look, literal::Extractor};
 use sluice_config::{Action, Route};
 
-use super::{Place, is_rule};
+use super::Place;
 
 /// Rules of a prefix of which a route with an expression takes requests.
 pub(super) fn taken_by_patterns(routes: &[Route]) -> Vec<String> {
@@ -13,7 +13,7 @@ pub(super) fn taken_by_patterns(routes: &[Route]) -> Vec<String> {
         .filter(|(_, route)| matches!(route.action, Action::Cluster(_)))
         .filter_map(|(index, route)| Some((index, route, Reach::of(route.path_regex.as_deref()?)?)))
         .collect();
-    let rules = routes.iter().enumerate().filter(|(_, route)| is_rule(route));
+    let rules = routes.iter().enumerate().filter(|(_, route)| route.is_rule());
     let said = rules.filter_map(|(index, rule)| {
         let Place::Below(prefix) = Place::of(rule) else { return None };
         let takes = |(other, route, reach): &&(usize, &Route, Reach)| {

@@ -8,6 +8,8 @@ use argon2::Argon2;
 use argon2::password_hash::PasswordVerifier;
 use argon2::password_hash::phc::PasswordHash;
 
+use crate::small_file;
+
 /// Maximum number of users of one file.
 const USERS_MAX: usize = 100_000;
 /// Maximum bytes of a file.
@@ -45,11 +47,8 @@ impl Users {
     /// # Errors
     /// Why it cannot be used, with the line.
     pub fn load(file: &Path) -> Result<Self, UsersError> {
-        let size = std::fs::metadata(file).map_err(|error| error.to_string())?.len();
-        if size > FILE_BYTES_MAX {
-            return Err(format!("{size} bytes; the maximum is {FILE_BYTES_MAX}").into());
-        }
-        Self::parse(&std::fs::read_to_string(file).map_err(|error| error.to_string())?)
+        let text = small_file::read_text(file, FILE_BYTES_MAX).map_err(|error| error.to_string())?;
+        Self::parse(&text)
     }
 
     /// Reads lines of a name, a colon and a hash. Empty lines, and those that begin with #, are left out.

@@ -68,7 +68,7 @@ impl Connection {
         }
         let entry = account.route.map(|index| &snapshot.routes[index as usize]);
         let is_bare = local.edits().is_none() && !local.is_complete();
-        let of_route = entry.filter(|_| is_bare).and_then(|entry| self.edits_of_failure(entry, account));
+        let of_route = entry.filter(|_| is_bare).and_then(|entry| self.edits_of_own_answer(entry, account));
         let cors = entry.and_then(|entry| entry.cors.as_ref());
         let cors = cors.map_or_else(Vec::new, |cors| cors.response(self.session.head.get(b"origin")));
         let of_authority = account.identity.iter().flat_map(|identity| &identity.response);

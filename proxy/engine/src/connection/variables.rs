@@ -89,9 +89,9 @@ impl Connection {
         templates.render(&value)
     }
 
-    /// The changes of responses of a route, for one of sluice's own errors: what protects a page protects that one, too.
+    /// The changes of responses of a route, for an answer that is not the application's: what protects a page protects that one, too.
     /// What says how long it may be kept is about another one.
-    pub(super) fn edits_of_failure(&self, entry: &RouteEntry, account: &Account) -> Option<FieldEdits> {
+    pub(super) fn edits_of_own_answer(&self, entry: &RouteEntry, account: &Account) -> Option<FieldEdits> {
         let edits = match &entry.templates {
             Some(templates) => self.render(templates, entry, account).response,
             None => entry.response_edits.clone()?,

@@ -22,8 +22,8 @@ use crate::upstream::{self, Acquired, Attempt, UpstreamConnection};
 /// Maximum size of a request that is kept for a second endpoint, in bytes.
 pub(super) const BYTES_MAX: usize = 16 << 10;
 
-/// A request that was just sent.
-pub(super) struct Asked {
+/// A request that was just sent, and may go to a second endpoint.
+pub(super) struct Hedge {
     pub(super) first: Acquired,
     /// All of it.
     pub(super) opening: Vec<u8>,
@@ -41,7 +41,7 @@ enum Event<T> {
     Late,
 }
 
-impl Asked {
+impl Hedge {
     /// The connection whose response begins first.
     ///
     /// # Errors

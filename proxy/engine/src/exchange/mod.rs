@@ -278,8 +278,8 @@ pub(crate) async fn forward(
         let hedged = (hedges && progress.retries == 0).then(|| opening.bytes.clone());
         start(&mut acquired.connection, &mut opening, policy, &downstream, progress);
         if let Some(opening) = hedged {
-            let asked = hedge::Asked { first: acquired, opening, tried: attempt.tried.clone() };
-            acquired = Box::pin(asked.first_to_answer(resources, policy, &mut downstream, progress)).await?;
+            let hedge = hedge::Hedge { first: acquired, opening, tried: attempt.tried.clone() };
+            acquired = Box::pin(hedge.first_to_answer(resources, policy, &mut downstream, progress)).await?;
         }
         let connection = &mut acquired.connection;
         let retries_left = policy.retry.attempts_max.saturating_sub(progress.retries);

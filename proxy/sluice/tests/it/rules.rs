@@ -364,3 +364,33 @@ fn access_of_a_path_holds_whatever_the_route_and_its_files_are_watched() {
     std::fs::write(&blocked, "").unwrap();
     poll("the list without it", || (get("10.3.0.1", "/x") == 200).then_some(()));
 }
+
+#[test]
+fn a_check_names_every_file_that_cannot_be_used() {
+    let setup = Setup::to(&["127.0.0.1:9"]);
+    let (users, keys, list) =
+        (setup.file("users", "ann:plain\n"), setup.file("keys", "nothing"), setup.file("list", "oops\n"));
+    let (code, said) = setup
+        .with("access", json!([{"deny_files": [list, "/nowhere/list"]}]))
+        .with(
+            "routes",
+            json!([
+                {"path": "/a", "cluster": "default", "auth": {"basic": {"file": users}}},
+                {"path": "/b", "cluster": "default", "auth": {"jwt": {"keys_file": keys}}},
+                {"path": "/c", "cluster": "default", "access": {"allow_files": ["/dev/zero"]}},
+            ]),
+        )
+        .fails();
+    assert_eq!(code, Some(1), "{said}");
+    for part in [
+        "routes[0].auth.basic.file: ",
+        "routes[1].auth.jwt.keys_file: ",
+        "routes[2].access.allow_files: /dev/zero: not a regular file",
+        "access[0].deny_files: ",
+        "/nowhere/list: No such file",
+        "line 1: \"oops\" is not an address",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(!said.contains("plain\n"), "{said}");
+}
