@@ -29,6 +29,11 @@ pub(super) fn check(config: &Config, problems: &Problems) {
             }
         }
     }
+    for (index, route) in config.routes.iter().enumerate() {
+        let root_of_files = route.files.iter().map(|files| &files.root);
+        let path = root.key("routes").index(index).key("files").key("root");
+        root_of_files.for_each(|folder| is_folder(folder, &path, problems));
+    }
     if let Some(file) = &config.admin_token_file {
         exists(file, &root.key("admin_token_file"), problems);
     }
@@ -88,6 +93,13 @@ fn certificates_exist(tls: &Tls, path: &KeyPath, problems: &Problems) {
 fn exists(file: &Path, path: &KeyPath, problems: &Problems) {
     if fs::metadata(file).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
         problems.add(path, format!("{} does not exist; create it first", file.display()));
+    }
+}
+
+fn is_folder(folder: &Path, path: &KeyPath, problems: &Problems) {
+    exists(folder, path, problems);
+    if fs::metadata(folder).is_ok_and(|found| !found.is_dir()) {
+        problems.add(path, format!("{} is not a directory; write the path of one", folder.display()));
     }
 }
 

@@ -21,6 +21,7 @@ mod cors;
 mod defaults;
 mod disk;
 mod file;
+mod files;
 mod general;
 mod http2;
 mod https;
@@ -91,6 +92,7 @@ pub use defaults::WEIGHT;
 pub use disk::can_spool;
 pub use disk::lacks_unnamed_files;
 pub use file::{load, outdated_keys, parse, short_form, to_json, to_yaml};
+pub use files::{CacheRule, ContentCoding, FileCache, Files};
 pub use general::network_of;
 pub use http2::{Http2, Http2Limits};
 pub use https::{Hsts, RedirectToHttps};
@@ -174,6 +176,8 @@ pub struct Config {
     pub user: Option<String>,
     /// Group to switch to once every listener is bound.
     pub group: Option<String>,
+    /// What workers keep of files that routes respond with.
+    pub file_cache: FileCache,
     /// Limits on buffered bodies, over all exchanges.
     pub buffers: Buffers,
     /// Which kernel assists may be used.

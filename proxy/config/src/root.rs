@@ -16,7 +16,7 @@ use super::problem::Problems;
 use super::reader::Item;
 use super::shape::{Key, Shape};
 use super::{
-    AccessLog, Buffers, Config, ControlSocket, KernelAssists, Limits, Runtime, ServicesState,
+    AccessLog, Buffers, Config, ControlSocket, FileCache, KernelAssists, Limits, Runtime, ServicesState,
     WorkerPlacement, WorkerScheduling, access, acme, clusters, general, rate_limit, routes, validate,
 };
 
@@ -46,6 +46,7 @@ keys! { Config {
     worker_placement: WorkerPlacement::Spread, word();
     user: None, Optional(checked(account));
     group: None, Optional(checked(account));
+    file_cache: FileCache::default(), map();
     buffers: Buffers::default(), map();
     kernel: KernelAssists::default(), map();
     demo_origin: None, Or("off", DEMO_ORIGIN);

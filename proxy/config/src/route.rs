@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::{Access, Auth, Buffering, Conditions, Cors, Exceptions, Retry, RouteDirect};
+use super::{Access, Auth, Buffering, Conditions, Cors, Exceptions, Files, Retry, RouteDirect};
 
 /// A match rule and its action.
 ///
@@ -32,6 +32,8 @@ pub struct Route {
     pub auth: Option<Auth>,
     /// The action for a request that matches.
     pub action: Action,
+    /// Files that it responds with before its action is asked.
+    pub files: Option<Files>,
     /// Remove `path_prefix` from the target before forwarding.
     pub strip_prefix: bool,
     /// The target sent upstream in place of the client's; see `RewriteTemplate`.
@@ -81,7 +83,7 @@ impl Route {
         let of_action = match &self.action {
             Action::Redirect { location, .. } => Some(("redirect.location", location.as_str())),
             Action::Respond { body, is_template: true, .. } => Some(("respond.template", body.as_str())),
-            Action::Cluster(_) | Action::Respond { .. } => None,
+            Action::Cluster(_) | Action::Files | Action::Respond { .. } => None,
         };
         of_action.into_iter().chain(of_edits)
     }
@@ -92,6 +94,8 @@ impl Route {
 pub enum Action {
     /// Forward to a cluster.
     Cluster(String),
+    /// Respond with a file of `files`, and with 404 if there is none.
+    Files,
     /// Respond with a redirect.
     Redirect {
         /// 301, 302, 303, 307 or 308.

@@ -43,6 +43,7 @@ keys! { Route {
     rewrite: None, Optional(checked(|_| Ok(())));
     add_prefix: None, Optional(checked(added_prefix));
     host_rewrite: None, Optional(checked(text::host_value));
+    files: None, Optional(map());
     cors: None, Optional(map());
     error_pages: BTreeMap::new(), ERROR_PAGES;
     error_pages_for: None, Optional(REPLACED);
@@ -98,6 +99,7 @@ fn route(item: &Item<'_>, clusters: &BTreeMap<String, Cluster>) -> Route {
     route.read_keys(&mut fields);
     route.conditions.read_keys(&mut fields);
     fields.refuse_null("access", "allow, deny or both");
+    fields.refuse_null("files", "root and what else they have");
     fields.refuse_null("auth", "basic, forward, jwt or certificate");
     fields.refuse_null("rate_limits", "names of limits");
     fields.refuse_null("client", "networks such as 10.0.0.0/8");
@@ -230,14 +232,18 @@ fn action(fields: &mut Fields<'_>) -> Action {
     let cluster = fields.get("cluster");
     let redirect = fields.get("redirect");
     let respond = fields.get("respond");
+    let files = fields.get("files");
     let given: Vec<&str> = [("cluster", &cluster), ("redirect", &redirect), ("respond", &respond)]
         .iter()
         .filter(|(_, item)| item.is_some())
         .map(|(key, _)| *key)
         .collect();
     match given.as_slice() {
-        [] if !fields.is_broken() => fields.mistake("no action; write cluster, redirect or respond"),
-        [] | [_] => {}
+        [] if files.is_some() => return Action::Files,
+        [] if !fields.is_broken() => fields.mistake("no action; write cluster, redirect, respond or files"),
+        [] | ["cluster"] => {}
+        [one] if files.is_some() => fields.mistake(format!("files and {one} exclude each other; keep one")),
+        [_] => {}
         _ => fields.mistake(format!("{} exclude each other; keep one", given.join(" and "))),
     }
     if let Some(item) = redirect {
@@ -299,6 +305,8 @@ fn write_action(out: &mut Out, action: &Action) {
     let mut inner = Out::default();
     match action {
         Action::Cluster(name) => out.put("cluster", name.as_str()),
+        // By the key of the files.
+        Action::Files => {}
         Action::Redirect { status, location } => {
             inner.put("status", *status);
             inner.put("location", location.as_str());
@@ -377,10 +385,11 @@ fn refuse_idle_keys(fields: &Fields<'_>, route: &Route) {
     if matches!(route.action, Action::Cluster(_)) {
         return;
     }
+    let without_files = route.files.is_none();
     let idle = [
-        ("strip_prefix", route.strip_prefix),
-        ("rewrite", route.rewrite.is_some()),
-        ("add_prefix", route.add_prefix.is_some()),
+        ("strip_prefix", route.strip_prefix && without_files),
+        ("rewrite", route.rewrite.is_some() && without_files),
+        ("add_prefix", route.add_prefix.is_some() && without_files),
         ("host_rewrite", route.host_rewrite.is_some()),
         ("request_headers", route.request_headers != HeaderEdits::default()),
         ("direct_return", route.direct_return != RouteDirect::Auto),

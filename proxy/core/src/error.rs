@@ -90,6 +90,8 @@ reasons! {
     RateLimited = "rate_limited", Downstream, 429;
     /// No route matches.
     NoRoute = "no_route", Downstream, 404;
+    /// The route has no such file.
+    NoFile = "no_file", Downstream, 404;
     /// A route matches except for the method.
     MethodNotAllowed = "method_not_allowed", Downstream, 405;
     /// The head did not arrive in time.
@@ -112,6 +114,8 @@ reasons! {
     Panic = "panic", Internal, 500;
     /// File descriptors or another local resource ran out.
     LocalResource = "local_resource", Internal, 500;
+    /// A file of the route could not be opened or read, or became shorter while it was sent; the log says why.
+    FileFailed = "file_failed", Internal, 500;
     /// A method that sluice does not implement (CONNECT).
     NotImplemented = "not_implemented", Downstream, 501;
     /// The endpoint refused the connection.

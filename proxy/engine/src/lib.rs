@@ -8,6 +8,7 @@ pub mod worker;
 pub(crate) mod connection;
 pub(crate) mod http2;
 pub(crate) mod exchange;
+mod files;
 pub mod upstream;
 pub(crate) mod body;
 mod body_kind;

@@ -26,6 +26,7 @@ use sluice_http::{FieldEdits, is_same_name};
 use crate::debug;
 use crate::detour::detours;
 use crate::equipment::Equipment;
+use crate::files::FileRoute;
 use crate::guard::Guard;
 use crate::response::ErrorPages;
 use crate::templates::EditTemplates;
@@ -121,6 +122,8 @@ pub(crate) struct RouteEntry {
     pub(crate) limiters: Box<[Arc<RateLimiter>]>,
     /// Who may use it; `None` is everybody.
     pub(crate) guard: Option<Guard>,
+    /// The files that it responds with.
+    pub(crate) files: Option<Box<FileRoute>>,
     /// Where it redirects to, or the body of its response, if that has variables.
     pub(crate) template: Option<Template>,
     /// Its `path_regex`, if a variable refers to a group of it.
@@ -303,7 +306,7 @@ fn entry(route: &config::Route, parts: &RouteParts<'_>) -> RouteEntry {
         Action::Cluster(name) => {
             parts.clusters.get(name).map_or(Target::Local, |cluster| Target::Cluster(Arc::clone(cluster)))
         }
-        Action::Redirect { .. } | Action::Respond { .. } => Target::Local,
+        Action::Files | Action::Redirect { .. } | Action::Respond { .. } => Target::Local,
     };
     let response_edits = edits(&route.response_headers);
     let direct_return = matches!(target, Target::Cluster(_)) && detours(route, parts.config).is_empty();
@@ -328,8 +331,9 @@ fn entry(route: &config::Route, parts: &RouteParts<'_>) -> RouteEntry {
             // Checked with the configuration.
             Action::Redirect { location: text, .. }
             | Action::Respond { body: text, is_template: true, .. } => Template::read(text).ok(),
-            Action::Cluster(_) | Action::Respond { .. } => None,
+            Action::Cluster(_) | Action::Files | Action::Respond { .. } => None,
         },
+        files: route.files.as_ref().map(|files| Box::new(FileRoute::new(files))),
         pattern: pattern_of_groups(route),
         templates: EditTemplates::of(route),
         cors: route.cors.as_ref().map(|cors| Box::new(CorsPolicy::new(cors))),

@@ -15,10 +15,12 @@
 //! leniency, this crate refuses.
 #![forbid(unsafe_code)]
 
+mod accept_encoding;
 mod assemble;
 mod authority;
 mod chunk_extension;
 mod chunked;
+mod conditional;
 mod connection;
 mod cookie_scope;
 mod edits;
@@ -39,6 +41,7 @@ mod kind;
 mod method;
 pub mod postgres;
 pub mod proxy_protocol;
+mod range;
 mod request;
 mod response;
 mod scan;
@@ -49,8 +52,10 @@ mod tests;
 mod trailers;
 mod upgrade;
 
+pub use accept_encoding::{Acceptance, Coding};
 pub use assemble::RequestParts;
 pub use chunked::{ChunkDecoder, ChunkLimits, Piece};
+pub use conditional::{Precondition, Validators, http_date};
 pub use cookie_scope::CookieScope;
 pub use edits::{FieldEdits, is_same_name};
 pub use encode::{RequestForward, encode_request};
@@ -65,6 +70,7 @@ pub use grammar::is_token;
 pub use headers::forwarded_request_id;
 pub use kind::FieldKind;
 pub use method::{Method, Version};
+pub use range::{ByteRange, Ranges};
 pub use request::RequestHead;
 pub use response::ResponseHead;
 pub use scan::{HeadLimits, HeadScanner, Scan, skip_leading_crlf};

@@ -9,10 +9,12 @@
 //! - `epoll` with tokio, for hosts and containers that deny io_uring.
 
 mod accept;
+mod beneath;
 mod descriptor;
 mod engine;
 mod epoll;
 mod file;
+mod resident;
 mod socket;
 #[cfg(test)]
 mod tests;
@@ -21,6 +23,6 @@ mod uring;
 pub use accept::{AcceptOp, accept, accept_burst, accept_waiting};
 pub use descriptor::Fd;
 pub use engine::{Engine, run};
-pub use file::{close, open, read_at, unlink, write_at};
+pub use file::{close, is_resident, open, open_beneath, read_at, send_file_now, unlink, write_at};
 pub use socket::{RecvOp, SendOp, connect, poll, recv, recv_lent, send};
 pub use uring::{RingError, operations, probe, probe_tokio_uring};

@@ -61,6 +61,7 @@ fn documented_file_starts_the_demo() {
 pub(super) const EVERY_MAP: &str = "
 limits: {http2: {}}
 kernel: {}
+file_cache: {}
 buffers: {}
 access_log: {}
 access: [{}]
@@ -71,7 +72,7 @@ acme: {dns_hook: {}, external_account: {}}
 listeners: [{tls: {certificates: [{}], client_auth: {}, acme: {on_demand: {}}}, redirect_to_https: {}, hsts: {}}, {protocol: tls-passthrough}]
 routes:
   - {headers: [{}], query: [{}], not: {headers: [{}]}, access: {}, auth: {basic: {}}, redirect: {}, respond: {}, retry: {}, request_headers: {}, response_headers: {}, cors: {}, error_pages: {}}
-  - {auth: {forward: {}}}
+  - {auth: {forward: {}}, files: {cache_control: [{}]}}
   - {auth: {jwt: {claims_to_headers: {}}}}
   - {auth: {certificate: {}}}
 clusters:

@@ -64,8 +64,46 @@ const ROUTES: &[(&str, &str)] = &[
         "{cluster: api, access: {deny_files: []}}",
         "5: routes[0].access.deny_files: the list is empty; fill it or remove the key",
     ),
-    ("{name: a}", "5: routes[0]: no action; write cluster, redirect or respond"),
+    ("{name: a}", "5: routes[0]: no action; write cluster, redirect, respond or files"),
     ("{cluster: api, respond: {}}", "5: routes[0]: cluster and respond exclude each other; keep one"),
+    ("{files: {root: /a}, respond: {}}", "5: routes[0]: files and respond exclude each other; keep one"),
+    ("{files: {}}", "5: routes[0].files: root is missing; write the path of a folder"),
+    (
+        "{files: {root: /a, try_paths: ['a.html']}}",
+        "5: routes[0].files.try_paths[0]: \"a.html\" does not begin with / or {path}; write one of them first",
+    ),
+    (
+        "{files: {root: /a, try_paths: ['{path}{query}']}}",
+        "5: routes[0].files.try_paths[0]: \"{path}{query}\" has another variable than one {path}; remove it",
+    ),
+    (
+        "{files: {root: /a, try_paths: ['{path}/../b']}}",
+        "5: routes[0].files.try_paths[0]: \"{path}/../b\" has a dot segment or a hidden name; write another name",
+    ),
+    (
+        "{files: {root: /a, try_paths: []}}",
+        "5: routes[0].files.try_paths: the list is empty; write names, or remove it for {path}",
+    ),
+    (
+        "{files: {root: /a, index: a/b}}",
+        "5: routes[0].files.index: \"a/b\" is not the name of a visible file; write one such as index.html",
+    ),
+    (
+        "{files: {root: /a, precompressed: [br, br]}}",
+        "5: routes[0].files.precompressed[1]: br is listed before; remove one",
+    ),
+    (
+        "{files: {root: /a, precompressed: [bzip2]}}",
+        "5: routes[0].files.precompressed[0]: \"bzip2\" is not known; write br, zstd or gzip",
+    ),
+    (
+        "{files: {root: /a, cache_control: [{path_regex: '(', value: no-cache}]}}",
+        "5: routes[0].files.cache_control[0].path_regex: \"(\" is not a regular expression: unclosed group",
+    ),
+    (
+        "{files: {root: /a, cache_control: [{}]}}",
+        "5: routes[0].files.cache_control[0]: value is missing; write a value such as public, max-age=3600",
+    ),
     ("{cluster: ap}", "5: routes[0].cluster: no cluster is named \"ap\"; did you mean api?"),
     (
         "{cluster: api, hosts: ['a.b:80']}",

@@ -50,11 +50,27 @@ impl Connection {
         keep_alive: bool,
         progress: &mut Progress,
     ) -> bool {
+        let Some(mut out) = self.open_answer(account, local, keep_alive, progress).await else {
+            return false;
+        };
+        out.submit(&mut self.io.writer, Some(Trailers::NONE));
+        let sent = self.io.deadline.run(self.io.writer.quieten(&self.io.deadline)).await;
+        keep_alive && matches!(sent, Some(Ok(())))
+    }
+
+    /// Encodes a local response, when everything before it has been sent; `None` if the client is gone.
+    pub(super) async fn open_answer(
+        &mut self,
+        account: &Account,
+        local: &Local<'_>,
+        keep_alive: bool,
+        progress: &mut Progress,
+    ) -> Option<Opening> {
         self.io.deadline.set(self.limits().keep_alive_timeout_ms);
         progress.status = local.status;
         let settled = self.io.deadline.run(self.io.writer.settle(&self.io.deadline)).await;
         if !matches!(settled, Some(Ok(()))) {
-            return false;
+            return None;
         }
         let mut out = Opening::to(&mut self.io.writer);
         let snapshot = &account.snapshot;
@@ -85,9 +101,7 @@ impl Connection {
         };
         response::encode(&mut out, local, &self.session.head, keep_alive, pages, further);
         progress.bytes_out += out.size() as u64;
-        out.submit(&mut self.io.writer, Some(Trailers::NONE));
-        let sent = self.io.deadline.run(self.io.writer.quieten(&self.io.deadline)).await;
-        keep_alive && matches!(sent, Some(Ok(())))
+        Some(out)
     }
 
     /// Reads and drops the rest of an unwanted request body; returns false when it is too large, too slow or malformed.

@@ -6,6 +6,8 @@ mod answer;
 mod auth;
 mod close;
 mod cors;
+mod file_body;
+mod files;
 mod forward;
 mod head;
 mod held;

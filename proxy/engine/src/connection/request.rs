@@ -86,6 +86,11 @@ impl Connection {
                         return self.reject(&account, Reason::BadRequest).await;
                     }
                 }
+                if let Some(files) = &entry.files
+                    && let Some(next) = self.serve_file(files, entry, &account, &mut transfer).await
+                {
+                    return next;
+                }
                 match &entry.target {
                     Target::Cluster(cluster) => {
                         let mut policy = policy(snapshot, entry, cluster, &account, &self.session.head);
@@ -195,6 +200,7 @@ impl Connection {
             (Action::Respond { status, body, content_type, .. }, _) => {
                 Local::fixed(*status, body, content_type)
             }
+            (Action::Files, _) => Local::reason(Reason::NoFile),
             // A route to a cluster is not local; validation ensures that the cluster exists.
             (Action::Cluster(_) | Action::Redirect { .. }, _) => Local::reason(Reason::NoEndpoint),
         }
@@ -278,6 +284,15 @@ impl Connection {
         Next::Close { linger: !transfer.is_done() || self.session.head.keep_alive() }
     }
 
+    /// Whether the connection may continue after a response that did not wait for the request's body.
+    pub(super) fn continues_after(&self, transfer: &Transfer) -> bool {
+        let expects = self.session.head.expect() == Expect::Continue;
+        let drainable = transfer
+            .remaining()
+            .is_some_and(|bytes| bytes <= self.limits().drain_bytes_max && (bytes == 0 || !expects));
+        self.may_continue() && drainable
+    }
+
     /// Responds without an origin, and keeps the connection if the request's body is small enough to read.
     pub(super) async fn answer_locally(
         &mut self,
@@ -286,11 +301,7 @@ impl Connection {
         reason: Option<Reason>,
         transfer: &mut Transfer,
     ) -> Next {
-        let expects = self.session.head.expect() == Expect::Continue;
-        let drainable = transfer
-            .remaining()
-            .is_some_and(|bytes| bytes <= self.limits().drain_bytes_max && (bytes == 0 || !expects));
-        let continues = self.may_continue() && drainable;
+        let continues = self.continues_after(transfer);
         let keep_alive = self.answer_and_record(account, local, continues, reason).await;
         if keep_alive && self.drain_body(transfer).await {
             return Next::KeepAlive;

@@ -4,6 +4,7 @@ use std::cell::Cell;
 
 use sluice_net::buffers::Buffers;
 
+use crate::files::FileStore;
 use crate::spool::Spool;
 use crate::upstream::Dialer;
 
@@ -12,12 +13,14 @@ pub(crate) struct Resources {
     pub(crate) dialer: Dialer,
     pub(crate) spool: Spool,
     pub(crate) buffers: Buffers,
+    /// Files that routes respond with.
+    pub(crate) files: FileStore,
     draining: Cell<bool>,
 }
 
 impl Resources {
     pub(crate) fn new(dialer: Dialer, spool: Spool, buffers: Buffers) -> Self {
-        Self { dialer, spool, buffers, draining: Cell::new(false) }
+        Self { dialer, spool, buffers, files: FileStore::default(), draining: Cell::new(false) }
     }
 
     /// From now on, connections end with the current response.

@@ -318,6 +318,7 @@ impl Worker {
         for cluster in snapshot.clusters.values() {
             cluster.serve_waiting();
         }
+        self.resources.files.tick();
         self.end_idle(IDLE_GRACE);
         self.log.borrow_mut().flush();
     }

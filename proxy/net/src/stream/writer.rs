@@ -2,10 +2,13 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::ops::Range;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use sluice_http::{FieldBlock, Trailers};
+use sluice_ring as ring;
+use socket2::SockRef;
 
 use super::Stream;
 use super::outgoing::Outgoing;
@@ -132,6 +135,65 @@ impl Writer {
             Err(error) => _ = self.broken.get_or_insert(error.kind()),
         }
         sent
+    }
+
+    /// Sends `head` and then a range of a file, which is not copied. The stream must be a socket. Each part counts as
+    /// activity on `deadline`.
+    ///
+    /// # Errors
+    /// Those of sendfile(2); UnexpectedEof if the file ends within the range. Everything later fails with the same error.
+    pub async fn send_file(
+        &mut self,
+        head: Vec<u8>,
+        file: &ring::Fd,
+        range: Range<u64>,
+        deadline: &Deadline,
+    ) -> io::Result<()> {
+        self.settle(deadline).await?;
+        let socket = self.stream.socket().ok_or(io::ErrorKind::InvalidInput)?.clone();
+        let mut done = 0;
+        while done < head.len() {
+            // The kernel keeps a part of a segment until the file follows.
+            let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_MORE;
+            let sent = SockRef::from(&socket).send_with_flags(&head[done..], flags);
+            done += self.sent_or_room(&socket, sent, deadline).await?;
+        }
+        let mut at = range.start;
+        while at < range.end {
+            let count = usize::try_from(range.end - at).unwrap_or(usize::MAX);
+            let sent = match ring::send_file_now(&socket, file, at, count) {
+                Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+                sent => sent,
+            };
+            at += self.sent_or_room(&socket, sent, deadline).await? as u64;
+        }
+        self.last = head;
+        Ok(())
+    }
+
+    /// What was sent; 0 when there is room again.
+    async fn sent_or_room(
+        &mut self,
+        socket: &ring::Fd,
+        sent: io::Result<usize>,
+        deadline: &Deadline,
+    ) -> io::Result<usize> {
+        match sent {
+            Ok(count) => {
+                self.written += count as u64;
+                deadline.touch();
+                Ok(count)
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                ring::poll(socket, libc::POLLOUT).await?;
+                Ok(0)
+            }
+            Err(error) => {
+                self.broken.get_or_insert(error.kind());
+                Err(error)
+            }
+        }
     }
 
     fn send(&mut self, buf: Vec<u8>, sent: usize, quiet: bool) {

@@ -6,11 +6,12 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
-use nix::fcntl::OFlag;
+use nix::fcntl::{OFlag, OpenHow, openat2};
 use nix::sys::stat::Mode;
 use tokio::task::spawn_blocking;
 
 use crate::Fd;
+use crate::beneath::{READING, beneath};
 
 /// The file for one operation: a duplicate of the descriptor, because the operation continues when its future is
 /// dropped.
@@ -34,6 +35,12 @@ async fn with_buffer(
 pub(crate) async fn open(path: CString, flags: libc::c_int, mode: libc::mode_t) -> io::Result<OwnedFd> {
     let (flags, mode) = (OFlag::from_bits_retain(flags | libc::O_CLOEXEC), Mode::from_bits_retain(mode));
     in_thread(move || Ok(nix::fcntl::open(path.as_c_str(), flags, mode)?)).await
+}
+
+pub(crate) async fn open_beneath(folder: &Fd, path: CString) -> io::Result<OwnedFd> {
+    let folder = own(folder)?;
+    let how = OpenHow::new().flags(READING).resolve(beneath());
+    in_thread(move || Ok(openat2(&folder, path.as_c_str(), how)?)).await
 }
 
 pub(crate) async fn unlink(path: CString) -> io::Result<()> {

@@ -18,7 +18,7 @@ use std::mem::ManuallyDrop;
 use tokio::runtime::{Builder, LocalOptions};
 
 pub(crate) use accept::{AcceptOp, accept_now};
-pub(crate) use file::{close, open, read_at, unlink, write_at};
+pub(crate) use file::{close, open, open_beneath, read_at, unlink, write_at};
 pub(crate) use send::SendOp;
 pub(crate) use socket::{RecvOp, connect, poll};
 

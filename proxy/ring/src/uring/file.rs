@@ -7,6 +7,7 @@ use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use io_uring::{opcode, squeue, types};
 
 use super::{Completion, Fd, Finished, lost, outcome, raw, submit};
+use crate::beneath::{READING, beneath};
 
 struct OpenData {
     /// Kept so that the kernel can read it while the operation runs.
@@ -34,6 +35,39 @@ pub(crate) async fn open(path: CString, flags: libc::c_int, mode: libc::mode_t) 
     // SAFETY: `OpenData` owns the path, whose heap block does not move. The driver keeps it until the operation has
     // ended.
     unsafe { submit(OpenData { _path: path }, entry) }.await
+}
+
+struct BeneathData {
+    /// Kept so that the kernel can read them while the operation runs.
+    _path: CString,
+    _how: Box<types::OpenHow>,
+    /// Kept so that the descriptor outlives the operation.
+    _folder: Fd,
+}
+
+impl Finished for BeneathData {
+    const BRINGS_DESCRIPTOR: bool = true;
+    type Output = io::Result<OwnedFd>;
+
+    fn finish(self, Completion { result, .. }: Completion) -> Self::Output {
+        outcome(result)?;
+        // SAFETY: a non-negative result of openat2 is a new descriptor, which nothing else owns yet.
+        Ok(unsafe { OwnedFd::from_raw_fd(result) })
+    }
+
+    fn lost() -> Self::Output {
+        Err(lost())
+    }
+}
+
+pub(crate) async fn open_beneath(folder: &Fd, path: CString) -> io::Result<OwnedFd> {
+    // Bits of a non-negative int.
+    let flags = READING.bits() as u64;
+    let how = Box::new(types::OpenHow::new().flags(flags).resolve(beneath().bits()));
+    let entry = opcode::OpenAt2::new(raw(folder), path.as_ptr(), &raw const *how).build();
+    // SAFETY: `BeneathData` owns the descriptor, and path and flags on the heap, which do not move. The driver keeps it
+    // until the operation has ended.
+    unsafe { submit(BeneathData { _path: path, _how: how, _folder: Fd::clone(folder) }, entry) }.await
 }
 
 struct UnlinkData {

@@ -32,7 +32,7 @@ use driver::Driver;
 use table::Completion;
 
 pub(crate) use accept::{AcceptOp, accept, accept_burst, accept_waiting};
-pub(crate) use file::{close, open, read_at, unlink, write_at};
+pub(crate) use file::{close, open, open_beneath, read_at, unlink, write_at};
 pub(crate) use guest::run as run_on_tokio_uring;
 pub use probe::{RingError, operations, probe, probe_tokio_uring};
 pub(crate) use socket::{LentOp, RecvOp, SendOp, connect, poll, recv, recv_lent, send};

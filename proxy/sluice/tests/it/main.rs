@@ -9,6 +9,7 @@ mod support;
 
 mod cli;
 mod forwarding;
+mod files;
 mod replies;
 mod rules;
 mod limits;

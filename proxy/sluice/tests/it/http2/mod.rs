@@ -5,6 +5,7 @@ mod bounds;
 mod cancels;
 mod client;
 mod ends;
+mod files;
 mod exchanges;
 mod frames;
 mod heads;

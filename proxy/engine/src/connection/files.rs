@@ -1,0 +1,228 @@
+//! Responds with files of a route.
+
+use std::borrow::Cow;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use sluice_core::clock;
+use sluice_core::error::Reason;
+use sluice_core::router::{encoded_path, normalised};
+use sluice_http::{Acceptance, Method, http_date};
+
+use super::account::Account;
+use super::forward::sent_target;
+use super::{Connection, Next};
+use crate::body::Transfer;
+use crate::files::{Content, FileRoute, Found, Plan, StoredFile, Wanted, page};
+use crate::progress::Progress;
+use crate::response::Local;
+use crate::snapshot::{RouteEntry, Target};
+
+/// Minimum interval between log messages about a failing disk, in milliseconds.
+const REPORT_MS: u64 = 10_000;
+
+impl Connection {
+    /// Responds with a file of the route; `None` if there is none, and its action decides.
+    pub(super) async fn serve_file(
+        &mut self,
+        files: &FileRoute,
+        entry: &RouteEntry,
+        account: &Account,
+        transfer: &mut Transfer,
+    ) -> Option<Next> {
+        let head = &self.session.head;
+        if !matches!(head.method(), Method::Get | Method::Head) || head.upgrade().is_some() {
+            return self.refuse_method(entry, account, transfer).await;
+        }
+        let worker = Rc::clone(&self.worker);
+        let target = sent_target(entry, head);
+        let end = memchr::memchr(b'?', &target).unwrap_or(target.len());
+        let path = normalised(&target[..end]).into_owned();
+        let config = &account.snapshot.config;
+        let wanted = Wanted {
+            route: files,
+            path: &path,
+            acceptance: Acceptance::of(head),
+            limits: &config.file_cache,
+            workers: config.worker_count(),
+        };
+        let found = match worker.resources().files.recent(&wanted) {
+            Some(file) => Ok(Found::File(file)),
+            // Boxed, because most requests do not need it.
+            None => Box::pin(worker.resources().files.find(&wanted)).await,
+        };
+        match found {
+            Ok(Found::File(file)) => Some(Box::pin(self.send_file(&file, entry, account, transfer)).await),
+            Ok(Found::Folder) => Some(self.send_to_folder(account, transfer).await),
+            Ok(Found::Listing(folder)) => {
+                let path = normalised(self.session.head.path()).into_owned();
+                // Reading a folder waits for the disk.
+                let listed = tokio::task::spawn_blocking(move || page(folder, &path)).await;
+                Some(match listed.map_err(std::io::Error::other).flatten() {
+                    Ok(page) => {
+                        let local = Local::content(200, "text/html; charset=utf-8", page, None);
+                        self.answer_locally(account, &local, None, transfer).await
+                    }
+                    Err(error) => self.answer_failed_file(&error, account, transfer).await,
+                })
+            }
+            Ok(Found::Nothing) => None,
+            Err(error) => Some(self.answer_failed_file(&error, account, transfer).await),
+        }
+    }
+
+    /// Only an application takes other methods than those that read.
+    async fn refuse_method(
+        &mut self,
+        entry: &RouteEntry,
+        account: &Account,
+        transfer: &mut Transfer,
+    ) -> Option<Next> {
+        let is_read = matches!(self.session.head.method(), Method::Get | Method::Head);
+        if is_read || !matches!(entry.target, Target::Local) {
+            return None;
+        }
+        let reason = Reason::MethodNotAllowed;
+        let local = Local::reason(reason).with_fields([(&b"Allow"[..], b"GET, HEAD".to_vec())]);
+        Some(self.answer_locally(account, &local, Some(reason), transfer).await)
+    }
+
+    /// Sends the client to the path of a folder with a slash at its end.
+    async fn send_to_folder(&mut self, account: &Account, transfer: &mut Transfer) -> Next {
+        let (path, query) = self.session.head.split_target();
+        let mut location = String::from_utf8_lossy(&encoded_path(&normalised(path))).into_owned();
+        location.push('/');
+        if !query.is_empty() {
+            location.push('?');
+            location.push_str(&String::from_utf8_lossy(query));
+        }
+        let local = Local::found_at(301, location);
+        self.answer_locally(account, &local, None, transfer).await
+    }
+
+    async fn answer_failed_file(
+        &mut self,
+        error: &std::io::Error,
+        account: &Account,
+        transfer: &mut Transfer,
+    ) -> Next {
+        report(error);
+        let reason = Reason::FileFailed;
+        self.answer_locally(account, &Local::reason(reason), Some(reason), transfer).await
+    }
+
+    async fn send_file(
+        &mut self,
+        file: &StoredFile,
+        entry: &RouteEntry,
+        account: &Account,
+        transfer: &mut Transfer,
+    ) -> Next {
+        let now_s = clock::unix_s();
+        let boundary = || format!("{:032x}", self.worker.with_random(|random| random.u128(..)));
+        let plan = Plan::new(file, &self.session.head, now_s, boundary);
+        let kind = match &plan.boundary {
+            Some(boundary) => Cow::Owned(format!("multipart/byteranges; boundary={boundary}")),
+            None => Cow::Borrowed(&*file.content_type),
+        };
+        let date = http_date(now_s);
+        let is_later = matches!(&file.content, Content::Open(_));
+        let local = match plan.has_content() {
+            true => Local::content(plan.status, &kind, body(file, &plan), is_later.then(|| plan.length())),
+            false if plan.status == 304 => Local::content(304, "", &b""[..], None),
+            false => Local::status(plan.status),
+        };
+        let local = local.with_borrowed(fields(file, &plan, &date));
+        let rendered = entry.templates.as_ref();
+        let rendered = rendered.map(|templates| Box::new(self.render(templates, entry, account)));
+        let edits = rendered.as_deref().map_or(entry.response_edits.as_ref(), |edits| Some(&edits.response));
+        let local = local.edited(edits.filter(|_| plan.has_content() || plan.status == 304));
+        match &file.content {
+            Content::Open(open) if plan.has_content() && self.session.head.method() != Method::Head => {
+                let Some(fd) = open.fd() else {
+                    return self.reject(account, Reason::FileFailed).await;
+                };
+                self.answer_with_file((&local, &plan, fd), entry, account, transfer).await
+            }
+            _ => self.answer_locally(account, &local, None, transfer).await,
+        }
+    }
+
+    /// [`Connection::answer_locally`] with a body that is read from a file.
+    async fn answer_with_file(
+        &mut self,
+        (local, plan, file): (&Local<'_>, &Plan, &sluice_ring::Fd),
+        entry: &RouteEntry,
+        account: &Account,
+        transfer: &mut Transfer,
+    ) -> Next {
+        let keep_alive = self.continues_after(transfer);
+        let mut progress = Progress::default();
+        let Some(opening) = self.open_answer(account, local, keep_alive, &mut progress).await else {
+            self.record(account, &progress, Some(Reason::ClientGone));
+            return Next::Abort { reset: true };
+        };
+        self.io.deadline.set(patience_ms(entry));
+        let sent = self.send_parts(opening, plan, file, &mut progress).await;
+        self.record(account, &progress, sent.err());
+        match sent {
+            Ok(()) if keep_alive && self.drain_body(transfer).await => Next::KeepAlive,
+            Ok(()) => self.last_answer(transfer),
+            Err(_) => Next::Abort { reset: true },
+        }
+    }
+}
+
+/// The part of the body that is in memory.
+fn body<'f>(file: &'f StoredFile, plan: &Plan) -> Cow<'f, [u8]> {
+    let Content::Memory(bytes) = &file.content else { return Cow::Borrowed(&[]) };
+    // The plan was made for these bytes.
+    let slice = |part: sluice_http::ByteRange| {
+        let (first, last) = (usize::try_from(part.first), usize::try_from(part.last));
+        first.ok().zip(last.ok()).and_then(|(first, last)| bytes.get(first..=last)).unwrap_or_default()
+    };
+    if let Some(part) = plan.only_part() {
+        return Cow::Borrowed(slice(part));
+    }
+    let mut body = Vec::new();
+    for (before, part) in &plan.parts {
+        body.extend_from_slice(before);
+        body.extend_from_slice(slice(*part));
+    }
+    body.extend_from_slice(&plan.end);
+    Cow::Owned(body)
+}
+
+/// The fields of a response. A 304 has those that caches may need (RFC 9110 section 15.4.5).
+fn fields<'f>(
+    file: &'f StoredFile,
+    plan: &'f Plan,
+    date: &'f str,
+) -> impl Iterator<Item = (&'f [u8], &'f [u8])> {
+    const OF_CACHES: [&[u8]; 3] = [b"ETag", b"Cache-Control", b"Vary"];
+    let is_sent = |name: &[u8]| plan.has_content() || (plan.status == 304 && OF_CACHES.contains(&name));
+    let own = file.fields.iter().filter(move |(name, _)| is_sent(name));
+    let ranges = matches!(plan.status, 200 | 206 | 416).then_some((&b"Accept-Ranges"[..], &b"bytes"[..]));
+    let content_range = plan.content_range.as_deref().map(|range| (&b"Content-Range"[..], range));
+    let date = (&b"Date"[..], date.as_bytes());
+    [date].into_iter().chain(own.map(|(name, value)| (*name, &value[..]))).chain(ranges).chain(content_range)
+}
+
+/// How long a client may take nothing of a file, in milliseconds.
+fn patience_ms(entry: &RouteEntry) -> u64 {
+    let of_cluster = match &entry.target {
+        Target::Cluster(cluster) => cluster.config.body_idle_timeout_ms,
+        Target::Service(_) | Target::Local => sluice_config::Cluster::default().body_idle_timeout_ms,
+    };
+    entry.config.body_idle_timeout_ms.unwrap_or(of_cluster)
+}
+
+/// Logs that a file cannot be read, at limited intervals.
+pub(super) fn report(error: &std::io::Error) {
+    static NEXT_MS: AtomicU64 = AtomicU64::new(0);
+    let now = clock::now_ms();
+    let due = |next: u64| (now >= next).then_some(now + REPORT_MS);
+    if NEXT_MS.fetch_update(Relaxed, Relaxed, due).is_ok() {
+        tracing::error!(%error, "a file of a route cannot be read");
+    }
+}

@@ -1,0 +1,105 @@
+//! What a request for a file gets: all of it, parts, or only a status.
+
+use sluice_http::{ByteRange, Method, Precondition, Ranges, RequestHead};
+
+use super::stored::StoredFile;
+
+/// A response with a file.
+pub(crate) struct Plan {
+    /// The status.
+    pub(crate) status: u16,
+    /// The parts of the file, each with the text before it.
+    pub(crate) parts: Vec<(Vec<u8>, ByteRange)>,
+    /// The text after the last part.
+    pub(crate) end: Vec<u8>,
+    /// Content-Range, if there is one part.
+    pub(crate) content_range: Option<Vec<u8>>,
+    /// The separator of several parts.
+    pub(crate) boundary: Option<String>,
+}
+
+impl Plan {
+    /// The plan for a GET or HEAD.
+    pub(crate) fn new(
+        file: &StoredFile,
+        head: &RequestHead,
+        now_s: u64,
+        boundary: impl FnOnce() -> String,
+    ) -> Self {
+        let validators = file.validators();
+        match validators.check(head) {
+            Precondition::NotModified => return Self::status(304),
+            Precondition::Failed => return Self::status(412),
+            Precondition::Holds => {}
+        }
+        let range = head.get(b"range").filter(|_| head.method() == Method::Get);
+        let ranges = match range.filter(|_| validators.may_send_range(head, now_s)) {
+            Some(range) => Ranges::read(range, file.length),
+            None => Ranges::Whole,
+        };
+        match ranges {
+            Ranges::Whole => Self::whole(file.length),
+            Ranges::Unsatisfiable => {
+                let content_range = Some(format!("bytes */{}", file.length).into_bytes());
+                Self { content_range, ..Self::status(416) }
+            }
+            Ranges::Parts(parts) => match parts[..] {
+                [part] => Self {
+                    status: 206,
+                    content_range: Some(content_range(part, file.length)),
+                    parts: vec![(Vec::new(), part)],
+                    ..Self::status(206)
+                },
+                _ => Self::several(file, parts, boundary()),
+            },
+        }
+    }
+
+    fn status(status: u16) -> Self {
+        Self { status, parts: Vec::new(), end: Vec::new(), content_range: None, boundary: None }
+    }
+
+    fn whole(length: u64) -> Self {
+        let part = length.checked_sub(1).map(|last| (Vec::new(), ByteRange { first: 0, last }));
+        Self { parts: part.into_iter().collect(), ..Self::status(200) }
+    }
+
+    /// RFC 9110 section 14.6.
+    fn several(file: &StoredFile, parts: Vec<ByteRange>, boundary: String) -> Self {
+        let before = |at: usize, part: ByteRange| {
+            let line_end = if at == 0 { "" } else { "\r\n" };
+            let kind = &file.content_type;
+            let head = format!("{line_end}--{boundary}\r\nContent-Type: {kind}\r\nContent-Range: ");
+            ([head.as_bytes(), &content_range(part, file.length), b"\r\n\r\n"].concat(), part)
+        };
+        Self {
+            parts: parts.into_iter().enumerate().map(|(at, part)| before(at, part)).collect(),
+            end: format!("\r\n--{boundary}--\r\n").into_bytes(),
+            boundary: Some(boundary),
+            ..Self::status(206)
+        }
+    }
+
+    /// Whether it has a body that is made of the file.
+    pub(crate) fn has_content(&self) -> bool {
+        matches!(self.status, 200 | 206)
+    }
+
+    /// Bytes of its body.
+    pub(crate) fn length(&self) -> u64 {
+        let parts = self.parts.iter().map(|(before, part)| before.len() as u64 + part.length());
+        parts.sum::<u64>() + self.end.len() as u64
+    }
+
+    /// The only part, if nothing surrounds it.
+    pub(crate) fn only_part(&self) -> Option<ByteRange> {
+        match &self.parts[..] {
+            [(before, part)] if before.is_empty() && self.end.is_empty() => Some(*part),
+            _ => None,
+        }
+    }
+}
+
+fn content_range(part: ByteRange, length: u64) -> Vec<u8> {
+    format!("bytes {}-{}/{length}", part.first, part.last).into_bytes()
+}
