@@ -33,6 +33,15 @@ pub(super) fn check(config: &Config, problems: &Problems) {
         let root_of_files = route.files.iter().map(|files| &files.root);
         let path = root.key("routes").index(index).key("files").key("root");
         root_of_files.for_each(|folder| is_folder(folder, &path, problems));
+        let path = root.key("routes").index(index).key("sendfile");
+        if let Some(sendfile) = &route.sendfile {
+            for (index, folder) in sendfile.roots.iter().enumerate() {
+                is_folder(folder, &path.key("roots").index(index), problems);
+            }
+            for (prefix, folder) in &sendfile.accel {
+                is_folder(folder, &path.key("accel").key(prefix), problems);
+            }
+        }
     }
     if let Some(file) = &config.admin_token_file {
         exists(file, &root.key("admin_token_file"), problems);

@@ -46,6 +46,7 @@ mod route;
 mod routes;
 mod scan;
 mod schema;
+mod sendfile;
 mod shape;
 #[cfg(test)]
 mod tests;
@@ -108,6 +109,7 @@ pub use retry::{Retry, ServerErrors};
 pub use rewrite::{QueryRule, RewritePart, RewriteTemplate};
 pub use route::{Action, HeaderEdits, Route};
 pub use schema::{NumberRange, number_ranges, schema};
+pub use sendfile::Sendfile;
 pub use template::{Template, TemplatePart, Variable, group_of};
 pub use tls::{CIPHER_SUITES, CertificateFiles, ClientAuth, ClientAuthMode, Tls, TlsVersion};
 pub use token::read_token;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::{Access, Auth, Buffering, Conditions, Cors, Exceptions, Files, Retry, RouteDirect};
+use super::{Access, Auth, Buffering, Conditions, Cors, Exceptions, Files, Retry, RouteDirect, Sendfile};
 
 /// A match rule and its action.
 ///
@@ -34,6 +34,8 @@ pub struct Route {
     pub action: Action,
     /// Files that it responds with before its action is asked.
     pub files: Option<Files>,
+    /// Files that its application may name for sluice to send.
+    pub sendfile: Option<Sendfile>,
     /// Remove `path_prefix` from the target before forwarding.
     pub strip_prefix: bool,
     /// The target sent upstream in place of the client's; see `RewriteTemplate`.

@@ -44,6 +44,7 @@ keys! { Route {
     add_prefix: None, Optional(checked(added_prefix));
     host_rewrite: None, Optional(checked(text::host_value));
     files: None, Optional(map());
+    sendfile: None, Optional(map());
     cors: None, Optional(map());
     error_pages: BTreeMap::new(), ERROR_PAGES;
     error_pages_for: None, Optional(REPLACED);
@@ -100,6 +101,7 @@ fn route(item: &Item<'_>, clusters: &BTreeMap<String, Cluster>) -> Route {
     route.conditions.read_keys(&mut fields);
     fields.refuse_null("access", "allow, deny or both");
     fields.refuse_null("files", "root and what else they have");
+    fields.refuse_null("sendfile", "roots, accel or both");
     fields.refuse_null("auth", "basic, forward, jwt or certificate");
     fields.refuse_null("rate_limits", "names of limits");
     fields.refuse_null("client", "networks such as 10.0.0.0/8");
@@ -397,6 +399,7 @@ fn refuse_idle_keys(fields: &Fields<'_>, route: &Route) {
         ("body_idle_timeout", route.body_idle_timeout_ms.is_some()),
         ("retry", route.retry.is_some()),
         ("error_pages_for", route.error_pages_for.is_some()),
+        ("sendfile", route.sendfile.is_some()),
     ];
     for (key, given) in idle.into_iter().chain(route.buffering.differences()) {
         if given {

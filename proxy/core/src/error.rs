@@ -154,6 +154,9 @@ reasons! {
     UpstreamCancelled = "upstream_cancelled", Upstream, 502;
     /// The response head is malformed or over a limit.
     BadResponse = "bad_response", Upstream, 502;
+    /// The application named a file (X-Sendfile, X-Accel-Redirect) that is not in the folders of the route, or that cannot
+    /// be read; the log says which.
+    SendfileRefused = "sendfile_refused", Upstream, 502;
     /// A 101 response to a request without Upgrade.
     UnaskedUpgrade = "unasked_upgrade", Upstream, 502;
     /// More interim responses than allowed.

@@ -26,7 +26,7 @@ use sluice_http::{FieldEdits, is_same_name};
 use crate::debug;
 use crate::detour::detours;
 use crate::equipment::Equipment;
-use crate::files::FileRoute;
+use crate::files::{FileRoute, HANDOFF_ANSWERS, Handoff, handoff_fields};
 use crate::guard::Guard;
 use crate::response::ErrorPages;
 use crate::templates::EditTemplates;
@@ -124,6 +124,8 @@ pub(crate) struct RouteEntry {
     pub(crate) guard: Option<Guard>,
     /// The files that it responds with.
     pub(crate) files: Option<Box<FileRoute>>,
+    /// Files that its application may name.
+    pub(crate) handoff: Option<Box<Handoff>>,
     /// Where it redirects to, or the body of its response, if that has variables.
     pub(crate) template: Option<Template>,
     /// Its `path_regex`, if a variable refers to a group of it.
@@ -308,7 +310,6 @@ fn entry(route: &config::Route, parts: &RouteParts<'_>) -> RouteEntry {
         }
         Action::Files | Action::Redirect { .. } | Action::Respond { .. } => Target::Local,
     };
-    let response_edits = edits(&route.response_headers);
     let direct_return = matches!(target, Target::Cluster(_)) && detours(route, parts.config).is_empty();
     let of_route = route.rate_limits.iter().filter_map(|name| parts.limiters.get(name));
     let mut limiters: Vec<_> = of_route.map(Arc::clone).collect();
@@ -317,6 +318,8 @@ fn entry(route: &config::Route, parts: &RouteParts<'_>) -> RouteEntry {
     let pages = parts.equipment.pages_of_routes.get(&route.name).cloned();
     let statuses = route.error_pages_for.as_ref().unwrap_or(&parts.config.error_pages_for);
     let replaced = pages.as_ref().unwrap_or(&parts.equipment.pages).statuses_within(statuses);
+    let told = route.sendfile.as_ref().map(|sendfile| told_of_files(route, sendfile));
+    let route = told.as_ref().unwrap_or(route);
     let closed = (!parts.of_identity.is_empty()).then(|| parts.closed_to_clients(route));
     let route = closed.as_ref().unwrap_or(route);
     RouteEntry {
@@ -333,6 +336,7 @@ fn entry(route: &config::Route, parts: &RouteParts<'_>) -> RouteEntry {
             | Action::Respond { body: text, is_template: true, .. } => Template::read(text).ok(),
             Action::Cluster(_) | Action::Files | Action::Respond { .. } => None,
         },
+        handoff: route.sendfile.as_ref().map(|sendfile| Box::new(Handoff::new(sendfile))),
         files: route.files.as_ref().map(|files| Box::new(FileRoute::new(files))),
         pattern: pattern_of_groups(route),
         templates: EditTemplates::of(route),
@@ -341,9 +345,25 @@ fn entry(route: &config::Route, parts: &RouteParts<'_>) -> RouteEntry {
         pages,
         resolves_dots: parts.has_rules,
         request_edits: edits(&route.request_headers),
-        response_edits,
+        response_edits: edits(&route.response_headers),
         direct_return,
     }
+}
+
+/// A route that tells its application how to name files (Rack::Sendfile).
+fn told_of_files(route: &config::Route, sendfile: &config::Sendfile) -> config::Route {
+    let mut route = route.clone();
+    let names = ["X-Sendfile-Type", "X-Accel-Mapping"];
+    let is_own = |name: &str| names.iter().any(|own| own.eq_ignore_ascii_case(name));
+    route.request_headers.set.retain(|(name, _)| !is_own(name));
+    route.request_headers.remove.extend(names.map(str::to_ascii_lowercase));
+    // Values are templates.
+    let told = handoff_fields(sendfile)
+        .into_iter()
+        .map(|(name, value)| (name, value.replace('{', "{{").replace('}', "}}")));
+    route.request_headers.set.extend(told);
+    route.response_headers.remove.extend(HANDOFF_ANSWERS.map(str::to_owned));
+    route
 }
 
 /// The route's `path_regex`, if a text refers to a group of it.

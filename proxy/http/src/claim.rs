@@ -1,14 +1,16 @@
-//! Fields that state who a client is or how it reached the first proxy. Applications trust these fields, so sluice
-//! forwards them only from a trusted proxy.
+//! Fields that state who a client is, how it reached the first proxy, or what that proxy does for the application.
+//! Applications trust these fields, so sluice forwards them only from a trusted proxy.
 
 /// Prefix of these names, in lower case.
 const PREFIX: &[u8] = b"x-forwarded-";
 
 /// Other such names, in lower case, that frameworks, servers and middleware trust.
-const NAMES: [&[u8]; 15] = [
+const NAMES: [&[u8]; 17] = [
     b"client-ip",
     b"front-end-https",
     b"true-client-ip",
+    // An application would name files in place of its response.
+    b"x-accel-mapping",
     b"x-client-ip",
     b"x-cluster-client-ip",
     b"x-forwarded",
@@ -20,6 +22,7 @@ const NAMES: [&[u8]; 15] = [
     b"x-real-ip",
     b"x-rewrite-url",
     b"x-scheme",
+    b"x-sendfile-type",
     b"x-url-scheme",
 ];
 

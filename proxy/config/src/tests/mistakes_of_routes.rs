@@ -104,6 +104,23 @@ const ROUTES: &[(&str, &str)] = &[
         "{files: {root: /a, cache_control: [{}]}}",
         "5: routes[0].files.cache_control[0]: value is missing; write a value such as public, max-age=3600",
     ),
+    ("{cluster: api, sendfile: {}}", "5: routes[0].sendfile: no folders; write roots, accel or both"),
+    (
+        "{cluster: api, sendfile: {roots: [storage]}}",
+        "5: routes[0].sendfile.roots: \"storage\" does not begin with /; write the whole path",
+    ),
+    (
+        "{cluster: api, sendfile: {accel: {protected: /a}}}",
+        "5: routes[0].sendfile.accel.protected: \"protected\" does not begin with /; write /protected",
+    ),
+    (
+        "{cluster: api, sendfile: {accel: {/p/../q: /a}}}",
+        "5: routes[0].sendfile.accel./p/../q: \"/p/../q\" has a dot segment; write the path that it means",
+    ),
+    (
+        "{respond: {}, sendfile: {roots: [/a]}}",
+        "5: routes[0].sendfile: this has no effect on a route without a cluster; remove it",
+    ),
     ("{cluster: ap}", "5: routes[0].cluster: no cluster is named \"ap\"; did you mean api?"),
     (
         "{cluster: api, hosts: ['a.b:80']}",

@@ -141,6 +141,10 @@ prop_compose! {
                 cache_control: vec![CacheRule { path_regex: strip.then(|| "[.]css$".to_owned()), value: "no-cache".into() }],
                 listing: strip,
             }).filter(|_| forwards),
+            sendfile: (client && forwards).then(|| Sendfile {
+                roots: vec!["/srv/storage".into()],
+                accel: BTreeMap::from([("/protected".to_owned(), "/srv/files".into())]),
+            }),
             error_pages: if client { BTreeMap::from([(503, "/busy.html".into())]) } else { BTreeMap::new() },
             error_pages_for: (client && forwards).then(|| vec![(404, 404), (500, 599)]),
             access: strip.then(|| Access { allow: vec!["10.0.0.0/8".parse().unwrap()], deny_files: vec!["/blocked".into()], ..Access::default() }),

@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use sluice_core::clock;
 use sluice_core::error::Reason;
 use sluice_core::router::{encoded_path, normalised};
-use sluice_http::{Acceptance, Method, http_date};
+use sluice_http::{Acceptance, FieldEdits, Method, http_date};
 
 use super::account::Account;
 use super::forward::sent_target;
 use super::{Connection, Next};
 use crate::body::Transfer;
-use crate::files::{Content, FileRoute, Found, Plan, StoredFile, Wanted, page};
+use crate::exchange::ReplacedAnswer;
+use crate::files::{Content, FileRoute, Found, Handoff, NamedFile, Plan, StoredFile, Wanted, page};
 use crate::progress::Progress;
 use crate::response::Local;
 use crate::snapshot::{RouteEntry, Target};
@@ -111,6 +112,7 @@ impl Connection {
         self.answer_locally(account, &Local::reason(reason), Some(reason), transfer).await
     }
 
+    /// Responds with a file that the route has found.
     async fn send_file(
         &mut self,
         file: &StoredFile,
@@ -118,59 +120,153 @@ impl Connection {
         account: &Account,
         transfer: &mut Transfer,
     ) -> Next {
-        let now_s = clock::unix_s();
-        let boundary = || format!("{:032x}", self.worker.with_random(|random| random.u128(..)));
-        let plan = Plan::new(file, &self.session.head, now_s, boundary);
-        let kind = match &plan.boundary {
-            Some(boundary) => Cow::Owned(format!("multipart/byteranges; boundary={boundary}")),
-            None => Cow::Borrowed(&*file.content_type),
+        let rendered = entry.templates.as_ref();
+        let rendered = rendered.map(|templates| Box::new(self.render(templates, entry, account)));
+        let edits = rendered.as_deref().map_or(entry.response_edits.as_ref(), |edits| Some(&edits.response));
+        let keep_alive = self.continues_after(transfer);
+        let sending = Sending { file, told: None, edits, patience_ms: patience_ms(entry) };
+        match self.send(&sending, account, keep_alive, Progress::default()).await {
+            Ok(true) if self.drain_body(transfer).await => Next::KeepAlive,
+            Ok(_) => self.last_answer(transfer),
+            Err(next) => next,
+        }
+    }
+
+    /// Responds with the file that an application has named.
+    pub(super) async fn send_named(
+        &mut self,
+        handoff: &Handoff,
+        told: &ReplacedAnswer,
+        (edits, patience_ms): (Option<&FieldEdits>, u64),
+        account: &Account,
+        (transfer, progress): (&Transfer, Progress),
+    ) -> Next {
+        let Some(named) = &told.file else { return self.reject(account, Reason::SendfileRefused).await };
+        let keep_alive = transfer.is_done() && self.may_continue();
+        let worker = Rc::clone(&self.worker);
+        let config = &account.snapshot.config;
+        let found = match handoff.locate(named) {
+            Some((route, path)) => {
+                let wanted = Wanted {
+                    route,
+                    path: &path,
+                    acceptance: Acceptance::default(),
+                    limits: &config.file_cache,
+                    workers: config.worker_count(),
+                };
+                match worker.resources().files.recent(&wanted) {
+                    Some(file) => Ok(Some(file)),
+                    None => worker.resources().files.find(&wanted).await.map(|found| match found {
+                        Found::File(file) => Some(file),
+                        _ => None,
+                    }),
+                }
+            }
+            None => Ok(None),
         };
-        let date = http_date(now_s);
-        let is_later = matches!(&file.content, Content::Open(_));
-        let local = match plan.has_content() {
+        let file = match found {
+            Ok(Some(file)) => file,
+            Ok(None) => return self.refuse_named(named, account, (keep_alive, transfer, progress)).await,
+            Err(error) => {
+                report(&error);
+                return self.fail(account, progress, Reason::FileFailed, transfer).await;
+            }
+        };
+        let sending = Sending { file: &file, told: Some(told), edits, patience_ms };
+        match self.send(&sending, account, keep_alive, progress).await {
+            Ok(true) => Next::KeepAlive,
+            Ok(false) => self.last_answer(transfer),
+            Err(next) => next,
+        }
+    }
+
+    async fn refuse_named(
+        &mut self,
+        named: &NamedFile,
+        account: &Account,
+        (keep_alive, transfer, mut progress): (bool, &Transfer, Progress),
+    ) -> Next {
+        let route = account.route.map(|index| account.snapshot.routes[index as usize].config.name.as_str());
+        tracing::warn!(
+            route,
+            file = named.shown(),
+            "an application named a file that is not in the folders of sendfile, or cannot be read"
+        );
+        let reason = Reason::SendfileRefused;
+        let keep_alive = self.answer(account, &Local::reason(reason), keep_alive, &mut progress).await;
+        self.record(account, &progress, Some(reason));
+        if keep_alive { Next::KeepAlive } else { self.last_answer(transfer) }
+    }
+
+    /// Sends a file, or what its conditions come to; returns whether the connection may continue.
+    async fn send(
+        &mut self,
+        sending: &Sending<'_>,
+        account: &Account,
+        keep_alive: bool,
+        mut progress: Progress,
+    ) -> Result<bool, Next> {
+        let Sending { file, told, edits, .. } = *sending;
+        let plan = self.plan(file, told);
+        let kind = match (&plan.boundary, told.and_then(ReplacedAnswer::content_type)) {
+            (Some(boundary), _) => format!("multipart/byteranges; boundary={boundary}").into(),
+            (None, Some(told)) => String::from_utf8_lossy(told),
+            (None, None) => Cow::Borrowed(&*file.content_type),
+        };
+        let date = http_date(clock::unix_s());
+        let is_later = file.content.file().is_some();
+        let local = match plan.has_content {
             true => Local::content(plan.status, &kind, body(file, &plan), is_later.then(|| plan.length())),
             false if plan.status == 304 => Local::content(304, "", &b""[..], None),
             false => Local::status(plan.status),
         };
-        let local = local.with_borrowed(fields(file, &plan, &date));
-        let rendered = entry.templates.as_ref();
-        let rendered = rendered.map(|templates| Box::new(self.render(templates, entry, account)));
-        let edits = rendered.as_deref().map_or(entry.response_edits.as_ref(), |edits| Some(&edits.response));
-        let local = local.edited(edits.filter(|_| plan.has_content() || plan.status == 304));
-        match &file.content {
-            Content::Open(open) if plan.has_content() && self.session.head.method() != Method::Head => {
-                let Some(fd) = open.fd() else {
-                    return self.reject(account, Reason::FileFailed).await;
-                };
-                self.answer_with_file((&local, &plan, fd), entry, account, transfer).await
-            }
-            _ => self.answer_locally(account, &local, None, transfer).await,
-        }
+        let is_answer = plan.has_content || plan.status == 304;
+        let told_fields = told.filter(|_| is_answer).into_iter().flat_map(|told| told.fields.iter());
+        let told_fields = told_fields.map(|(name, value)| (&name[..], &value[..]));
+        let is_told = |name: &[u8]| told.is_some_and(|told| told.has(name));
+        let own = fields(file, &plan, &date).filter(|(name, _)| !is_told(name));
+        let told_fields = told_fields.filter(|(name, _)| !name.eq_ignore_ascii_case(b"content-type"));
+        let local = local.with_borrowed(own.chain(told_fields)).edited(edits.filter(|_| is_answer));
+        let local = if told.is_some() { local.complete() } else { local };
+        let is_sent = plan.has_content && self.session.head.method() != Method::Head;
+        let Some(fd) = file.content.file().filter(|_| is_sent) else {
+            let keep_alive = self.answer(account, &local, keep_alive, &mut progress).await;
+            self.record(account, &progress, None);
+            return Ok(keep_alive);
+        };
+        let Some(opening) = self.open_answer(account, &local, keep_alive, &mut progress).await else {
+            self.record(account, &progress, Some(Reason::ClientGone));
+            return Err(Next::Abort { reset: true });
+        };
+        self.io.deadline.set(sending.patience_ms);
+        let sent = self.send_parts(opening, &plan, fd, &mut progress).await;
+        self.record(account, &progress, sent.err());
+        sent.map(|()| keep_alive).map_err(|_| Next::Abort { reset: true })
     }
 
-    /// [`Connection::answer_locally`] with a body that is read from a file.
-    async fn answer_with_file(
-        &mut self,
-        (local, plan, file): (&Local<'_>, &Plan, &sluice_ring::Fd),
-        entry: &RouteEntry,
-        account: &Account,
-        transfer: &mut Transfer,
-    ) -> Next {
-        let keep_alive = self.continues_after(transfer);
-        let mut progress = Progress::default();
-        let Some(opening) = self.open_answer(account, local, keep_alive, &mut progress).await else {
-            self.record(account, &progress, Some(Reason::ClientGone));
-            return Next::Abort { reset: true };
-        };
-        self.io.deadline.set(patience_ms(entry));
-        let sent = self.send_parts(opening, plan, file, &mut progress).await;
-        self.record(account, &progress, sent.err());
-        match sent {
-            Ok(()) if keep_alive && self.drain_body(transfer).await => Next::KeepAlive,
-            Ok(()) => self.last_answer(transfer),
-            Err(_) => Next::Abort { reset: true },
+    fn plan(&self, file: &StoredFile, told: Option<&ReplacedAnswer>) -> Plan {
+        let head = &self.session.head;
+        let is_read = matches!(head.method(), Method::Get | Method::Head);
+        match told {
+            // What is said of a failure, or in response to a change, is not what a client may have already.
+            Some(told) if told.status != 200 || !is_read => Plan::all(file, told.status),
+            _ => {
+                let boundary = || format!("{:032x}", self.worker.with_random(|random| random.u128(..)));
+                Plan::new(file, head, clock::unix_s(), boundary)
+            }
         }
     }
+}
+
+/// A file to be sent.
+struct Sending<'a> {
+    file: &'a StoredFile,
+    /// What the application has said of it.
+    told: Option<&'a ReplacedAnswer>,
+    /// The changes of the route.
+    edits: Option<&'a FieldEdits>,
+    /// How long the client may take nothing of it, in milliseconds.
+    patience_ms: u64,
 }
 
 /// The part of the body that is in memory.
@@ -200,7 +296,7 @@ fn fields<'f>(
     date: &'f str,
 ) -> impl Iterator<Item = (&'f [u8], &'f [u8])> {
     const OF_CACHES: [&[u8]; 3] = [b"ETag", b"Cache-Control", b"Vary"];
-    let is_sent = |name: &[u8]| plan.has_content() || (plan.status == 304 && OF_CACHES.contains(&name));
+    let is_sent = |name: &[u8]| plan.has_content || (plan.status == 304 && OF_CACHES.contains(&name));
     let own = file.fields.iter().filter(move |(name, _)| is_sent(name));
     let ranges = matches!(plan.status, 200 | 206 | 416).then_some((&b"Accept-Ranges"[..], &b"bytes"[..]));
     let content_range = plan.content_range.as_deref().map(|range| (&b"Content-Range"[..], range));

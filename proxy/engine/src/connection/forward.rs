@@ -72,6 +72,9 @@ impl Connection {
                 self.record(&account, &progress, None);
                 if keep_alive { Next::KeepAlive } else { self.last_answer(&transfer) }
             }
+            Ok(Finish::Replaced(replaced)) if replaced.file.is_some() => {
+                self.send_handed_over(policy, account, progress, &replaced, &transfer).await
+            }
             Ok(Finish::Replaced(replaced)) => {
                 self.send_page(policy, &account, progress, *replaced, &transfer).await
             }
@@ -206,6 +209,23 @@ impl Connection {
         let keep_alive = self.answer(account, &Local::reason(reason), keep_alive, &mut progress).await;
         self.record(account, &progress, Some(reason));
         if keep_alive { Next::KeepAlive } else { self.last_answer(transfer) }
+    }
+
+    /// Sends the file that the application named in place of a body.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one exchange, which end here")]
+    async fn send_handed_over(
+        &mut self,
+        policy: &Policy<'_>,
+        account: Account,
+        progress: Progress,
+        told: &ReplacedAnswer,
+        transfer: &Transfer,
+    ) -> Next {
+        let Some(handoff) = policy.handoff else {
+            return self.reject(&account, Reason::SendfileRefused).await;
+        };
+        let how = (policy.response_edits, policy.body_idle_timeout_ms);
+        Box::pin(self.send_named(handoff, told, how, &account, (transfer, progress))).await
     }
 
     /// Sends an error page in place of the application's own.

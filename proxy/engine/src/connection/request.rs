@@ -327,6 +327,7 @@ pub(super) fn policy<'a>(
         request_edits: entry.request_edits.as_ref(),
         response_edits: entry.response_edits.as_ref(),
         replaced: &entry.replaced,
+        handoff: entry.handoff.as_deref(),
         via: snapshot.config.via,
         // Debug information cannot be added to a direct return.
         direct_return: entry.direct_return && account.debug != DebugRequest::Trusted,

@@ -19,6 +19,7 @@ use super::{Failed, ReplacedAnswer, SharedState, chunk_limits, direct};
 use crate::body::{Transfer, copy};
 use crate::bypass::Joined;
 use crate::direct::{Armed, Claimed, DirectAnswer, Rest};
+use crate::files::NamedFile;
 use crate::opening::Opening;
 use crate::progress::{Progress, Sent};
 
@@ -86,9 +87,13 @@ pub(super) async fn run(
     }
     let waited_for = answer.request.expect() == Expect::Continue && !was_continued;
     from.is_early = !shared.uploaded.get() || waited_for;
-    if shared.policy.replaced.binary_search(&from.head.status()).is_ok() {
+    let named = shared.policy.handoff.and_then(|_| NamedFile::of(from.head));
+    if named.is_some() || shared.policy.replaced.binary_search(&from.head.status()).is_ok() {
         shared.head_received.set(true);
-        let replaced = ReplacedAnswer::of(from.head);
+        let replaced = match named {
+            Some(file) => ReplacedAnswer::with_file(from.head, file),
+            None => ReplacedAnswer::of(from.head),
+        };
         discard(shared, answer.request.method(), &mut from).await;
         return Ok(ReceivedResponse::Replaced(replaced));
     }

@@ -39,6 +39,7 @@ use crate::body::Transfer;
 use crate::bypass::Candidate;
 use crate::debug;
 use crate::direct::{Armed, Client};
+use crate::files::{Handoff, NamedFile, is_of_body};
 use crate::opening::Opening;
 use crate::progress::Progress;
 use crate::spool::Message;
@@ -64,6 +65,8 @@ pub(crate) struct Policy<'a> {
     pub(crate) response_edits: Option<&'a FieldEdits>,
     /// Statuses, in order, of responses that are replaced by an error page.
     pub(crate) replaced: &'a [u16],
+    /// Files that the application may name in place of a body.
+    pub(crate) handoff: Option<&'a Handoff>,
     pub(crate) via: bool,
     /// Whether direct return may be used.
     pub(crate) direct_return: bool,
@@ -203,8 +206,10 @@ impl From<Reason> for Failed {
     }
 }
 
-/// What is left of a response that is replaced by an error page.
+/// What is left of a response whose body is replaced: by an error page, or by a file.
 pub(crate) struct ReplacedAnswer {
+    /// The file that the application named.
+    pub(crate) file: Option<NamedFile>,
     pub(crate) status: u16,
     /// Fields that mean something without the body.
     pub(crate) fields: Fields,
@@ -218,7 +223,27 @@ impl ReplacedAnswer {
         };
         let kept = head.fields().filter(|field| is_kept(field.name));
         let fields = kept.map(|field| (field.name.to_vec(), field.value.to_vec())).collect();
-        Box::new(Self { status: head.status(), fields })
+        Box::new(Self { file: None, status: head.status(), fields })
+    }
+
+    /// The same with a file that the application named.
+    fn with_file(head: &ResponseHead, file: NamedFile) -> Box<Self> {
+        let kept = head.end_to_end().filter(|field| !is_of_body(field.name));
+        let fields = kept.map(|field| (field.name.to_vec(), field.value.to_vec())).collect();
+        Box::new(Self { file: Some(file), status: head.status(), fields })
+    }
+}
+
+impl ReplacedAnswer {
+    /// Whether it has a field of this name.
+    pub(crate) fn has(&self, name: &[u8]) -> bool {
+        self.fields.iter().any(|(own, _)| own.eq_ignore_ascii_case(name))
+    }
+
+    /// Its Content-Type.
+    pub(crate) fn content_type(&self) -> Option<&[u8]> {
+        let mut fields = self.fields.iter();
+        fields.find(|(name, _)| name.eq_ignore_ascii_case(b"content-type")).map(|(_, value)| &value[..])
     }
 }
 

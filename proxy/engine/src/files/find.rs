@@ -85,7 +85,7 @@ impl FileStore {
             folder => folder?,
         };
         for (path, is_path_itself) in wanted.route.candidates(wanted.path) {
-            let Some(name) = Name::of(&path) else { continue };
+            let Some(name) = Name::of(&path, wanted.route.serves_hidden) else { continue };
             if name.is_folder {
                 if let Some(found) = self.in_folder(&folder, &name, wanted, is_path_itself).await? {
                     return Ok(found);

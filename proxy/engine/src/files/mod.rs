@@ -6,6 +6,7 @@
 
 mod find;
 mod folder;
+mod handoff;
 mod listing;
 mod name;
 mod plan;
@@ -14,6 +15,7 @@ mod store;
 mod stored;
 
 pub(crate) use find::{Found, Wanted};
+pub(crate) use handoff::{HANDOFF_ANSWERS, Handoff, NamedFile, handoff_fields, is_of_body};
 pub(crate) use listing::page;
 pub(crate) use plan::Plan;
 pub(crate) use route::FileRoute;

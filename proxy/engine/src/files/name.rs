@@ -14,15 +14,15 @@ pub(super) struct Name {
 
 impl Name {
     /// The name for a path in its normal form: decoded, except `%25`. `None` if no file may have it: a hidden one, or one
-    /// that a filesystem cannot have.
-    pub(super) fn of(path: &[u8]) -> Option<Self> {
+    /// that a filesystem cannot have. With `serves_hidden`, hidden ones may be served.
+    pub(super) fn of(path: &[u8], serves_hidden: bool) -> Option<Self> {
         let path = path.strip_prefix(b"/")?;
         let mut relative = Vec::with_capacity(path.len());
         for (at, segment) in
             path.split(|byte| *byte == b'/').filter(|segment| !segment.is_empty()).enumerate()
         {
             let is_hidden = segment.starts_with(b".") && !(at == 0 && segment == WELL_KNOWN);
-            if is_hidden || segment.contains(&0) {
+            if (is_hidden && !serves_hidden) || segment.contains(&0) {
                 return None;
             }
             if at > 0 {
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     fn name(path: &str) -> Option<(String, bool)> {
-        let name = Name::of(&normalised(path.as_bytes()))?;
+        let name = Name::of(&normalised(path.as_bytes()), false)?;
         Some((String::from_utf8_lossy(&name.relative).into_owned(), name.is_folder))
     }
 
@@ -99,7 +99,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_name_stays_below_its_folder(path in "/([/.ab\\\\]|%2[eEfF5]|%00|%){0,24}") {
-            if let Some(name) = Name::of(&normalised(path.as_bytes())) {
+            if let Some(name) = Name::of(&normalised(path.as_bytes()), false) {
                 prop_assert!(!name.relative.starts_with(b"/") && !name.relative.contains(&0));
                 let mut segments = name.relative.split(|byte| *byte == b'/');
                 prop_assert!(name.relative.is_empty() || segments.all(|part| !part.is_empty() && part[0] != b'.'));

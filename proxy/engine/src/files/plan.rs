@@ -8,6 +8,8 @@ use super::stored::StoredFile;
 pub(crate) struct Plan {
     /// The status.
     pub(crate) status: u16,
+    /// Whether it has a body that is made of the file.
+    pub(crate) has_content: bool,
     /// The parts of the file, each with the text before it.
     pub(crate) parts: Vec<(Vec<u8>, ByteRange)>,
     /// The text after the last part.
@@ -45,7 +47,7 @@ impl Plan {
             }
             Ranges::Parts(parts) => match parts[..] {
                 [part] => Self {
-                    status: 206,
+                    has_content: true,
                     content_range: Some(content_range(part, file.length)),
                     parts: vec![(Vec::new(), part)],
                     ..Self::status(206)
@@ -56,12 +58,24 @@ impl Plan {
     }
 
     fn status(status: u16) -> Self {
-        Self { status, parts: Vec::new(), end: Vec::new(), content_range: None, boundary: None }
+        Self {
+            status,
+            has_content: false,
+            parts: Vec::new(),
+            end: Vec::new(),
+            content_range: None,
+            boundary: None,
+        }
+    }
+
+    /// The plan for all of a file, with a status.
+    pub(crate) fn all(file: &StoredFile, status: u16) -> Self {
+        Self { status, ..Self::whole(file.length) }
     }
 
     fn whole(length: u64) -> Self {
         let part = length.checked_sub(1).map(|last| (Vec::new(), ByteRange { first: 0, last }));
-        Self { parts: part.into_iter().collect(), ..Self::status(200) }
+        Self { has_content: true, parts: part.into_iter().collect(), ..Self::status(200) }
     }
 
     /// RFC 9110 section 14.6.
@@ -74,15 +88,11 @@ impl Plan {
         };
         Self {
             parts: parts.into_iter().enumerate().map(|(at, part)| before(at, part)).collect(),
+            has_content: true,
             end: format!("\r\n--{boundary}--\r\n").into_bytes(),
             boundary: Some(boundary),
             ..Self::status(206)
         }
-    }
-
-    /// Whether it has a body that is made of the file.
-    pub(crate) fn has_content(&self) -> bool {
-        matches!(self.status, 200 | 206)
     }
 
     /// Bytes of its body.

@@ -1,5 +1,6 @@
 //! The `files` of a route, prepared.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use regex::bytes::Regex;
@@ -12,6 +13,8 @@ pub(crate) struct FileRoute {
     pub(super) id: u64,
     /// As configured.
     pub(crate) config: config::Files,
+    /// Whether hidden files are served: an application has named them.
+    pub(super) serves_hidden: bool,
     /// Codings in which files may be found.
     pub(super) offered: Box<[Coding]>,
     /// Which Cache-Control applies.
@@ -29,9 +32,16 @@ impl FileRoute {
         Self {
             id: NEXT.fetch_add(1, Relaxed),
             config: config.clone(),
+            serves_hidden: false,
             offered: config.precompressed.iter().copied().map(coding).collect(),
             rules: config.cache_control.iter().filter_map(rule).collect(),
         }
+    }
+
+    /// A folder whose files an application names.
+    pub(super) fn of_application(root: &Path) -> Self {
+        let config = config::Files { root: root.to_owned(), index: None, ..config::Files::default() };
+        Self { serves_hidden: true, ..Self::new(&config) }
     }
 
     /// The value of Cache-Control for a path in its normal form.

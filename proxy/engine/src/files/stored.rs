@@ -36,17 +36,22 @@ pub(crate) enum Content {
     Open(OpenFile),
 }
 
+impl Content {
+    /// The file, if it has to be read.
+    pub(crate) fn file(&self) -> Option<&ring::Fd> {
+        match self {
+            Self::Open(open) => open.0.as_ref(),
+            Self::Memory(_) => None,
+        }
+    }
+}
+
 /// An open file, which is closed outside the worker's thread.
 pub(crate) struct OpenFile(Option<ring::Fd>);
 
 impl OpenFile {
     pub(super) fn new(fd: ring::Fd) -> Self {
         Self(Some(fd))
-    }
-
-    /// Its descriptor.
-    pub(crate) fn fd(&self) -> Option<&ring::Fd> {
-        self.0.as_ref()
     }
 }
 

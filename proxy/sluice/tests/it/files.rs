@@ -447,3 +447,116 @@ fn files_are_sent_by_https() {
         assert_eq!(wire.ask("GET /small HTTP/1.1\r\nHost: a.test\r\n\r\n").text(), "s");
     }
 }
+
+/// An application that names a file by these fields.
+fn naming(fields: impl Fn(&Message) -> String + Send + Sync + 'static) -> Origin {
+    Origin::answering(move |request| {
+        format!("HTTP/1.1 200 OK\r\n{}Content-Length: 6\r\n\r\nplain\n", fields(request)).into_bytes()
+    })
+}
+
+#[test]
+fn an_application_names_a_file_and_clients_get_it_with_its_fields() {
+    let origin = Origin::answering(|request| {
+        let target = request.target();
+        let name = target.split('?').next().unwrap().to_owned();
+        let (status, more) = match target.split_once('?') {
+            Some((_, "404")) => ("404 Not Found", ""),
+            Some((_, "304")) => ("304 Not Modified", ""),
+            Some((_, "pdf")) => {
+                ("200 OK", "Content-Type: application/pdf\r\nContent-Disposition: inline\r\n")
+            }
+            _ => (
+                "200 OK",
+                "Set-Cookie: a=b\r\nCache-Control: private\r\nETag: \"app\"\r\nX-Accel-Expires: 9\r\n",
+            ),
+        };
+        let body = if status.starts_with("304") { "" } else { "Content-Length: 6\r\n\r\nplain\n" };
+        let end = if body.is_empty() { "\r\n" } else { body };
+        format!("HTTP/1.1 {status}\r\nX-Sendfile: /{name}\r\n{more}{end}").replace("//", "/").into_bytes()
+    });
+    let setup = Setup::to_origin(&origin);
+    let large = pattern(2_000_000);
+    let root = folder(&setup, &[("a b%.txt", b"small"), (".hidden", b"hidden"), ("large.bin", &large)]);
+    write(&setup.folder.join("outside.txt"), b"secret");
+    symlink("../outside.txt", root.join("out.txt")).unwrap();
+    let routes = json!([{"cluster": "default", "sendfile": {"roots": [root]}}]);
+    let Some(proxy) = serve(setup, routes) else { return };
+    let path = root.display().to_string();
+    let mut wire = proxy.connect();
+    let mut ask = |method: &str, target: &str, fields: &str| {
+        wire.send(format!("{method} {path}{target} HTTP/1.1\r\nHost: a\r\n{fields}\r\n"));
+        if method == "HEAD" { wire.head() } else { wire.response() }
+    };
+    let answer = ask("GET", "/a%20b%25.txt", "");
+    assert_eq!(answer.status(), 502, "the name is a path, not a URL: {answer:?}");
+    let answer = ask("GET", "/large.bin", "");
+    assert_same(&answer.body, &large);
+    assert_eq!((answer.get("set-cookie"), answer.get("cache-control")), (Some("a=b"), Some("private")));
+    assert_eq!((answer.get("x-sendfile"), answer.get("x-accel-expires")), (None, None));
+    assert_eq!(answer.get("content-type"), Some("application/octet-stream"));
+    let tag = answer.get("etag").unwrap().to_owned();
+    assert_ne!(tag, "\"app\"");
+    let answer = ask("GET", "/large.bin", &format!("If-None-Match: {tag}\r\n"));
+    assert_eq!((answer.status(), answer.get("set-cookie")), (304, Some("a=b")));
+    let answer = ask("GET", "/large.bin", "Range: bytes=5-9\r\n");
+    assert_eq!((answer.status(), &answer.body[..]), (206, &large[5..10]));
+    let answer = ask("HEAD", "/large.bin", "");
+    assert_eq!((answer.status(), answer.get("content-length")), (200, Some("2000000")));
+    let answer = ask(
+        "POST",
+        "/large.bin",
+        &format!("Content-Length: 0\r\nIf-None-Match: {tag}\r\nRange: bytes=0-1\r\n"),
+    );
+    assert_eq!(answer.status(), 200);
+    assert_same(&answer.body, &large);
+    let answer = ask("GET", "/.hidden?pdf", "");
+    assert_eq!((answer.text(), answer.get("content-type")), ("hidden", Some("application/pdf")));
+    assert_eq!(answer.get("content-disposition"), Some("inline"));
+    let answer = ask("GET", "/.hidden?404", "If-None-Match: *\r\n");
+    assert_eq!((answer.status(), answer.text()), (404, "hidden"));
+    let answer = ask("GET", "/.hidden?304", "");
+    assert_eq!((answer.status(), answer.get("x-sendfile")), (304, None));
+    for target in ["/nothing", "/out.txt", "/../outside.txt", "", "/"] {
+        let answer = ask("GET", target, "");
+        assert_eq!(
+            (answer.status(), answer.get("x-sluice-reason")),
+            (502, Some("sendfile_refused")),
+            "{target}"
+        );
+    }
+    let request = origin.last();
+    assert_eq!(request.get("x-sendfile-type"), Some("X-Sendfile"));
+    assert_eq!(proxy.record(&format!("{path}/nothing"))["cluster"], "default");
+}
+
+#[test]
+fn an_application_names_a_file_by_a_url() {
+    let origin = naming(|request| format!("X-Accel-Redirect: {}\r\n", request.target()));
+    let setup = Setup::to_origin(&origin);
+    let root = folder(&setup, &[("a b.txt", b"accel")]);
+    let routes = json!([{"cluster": "default", "sendfile": {"accel": {"/protected": root}}}]);
+    let Some(proxy) = serve(setup, routes) else { return };
+    assert_eq!(get(&proxy, "/protected/a%20b.txt?x=y", "").text(), "accel");
+    for target in ["/other/a%20b.txt", "/protected/../a%20b.txt", "/protected/nothing"] {
+        assert_eq!(get(&proxy, target, "X-Accel-Mapping: /=/protected/\r\n").status(), 502, "{target}");
+    }
+    let request = origin.last();
+    assert_eq!(request.get("x-sendfile-type"), Some("X-Accel-Redirect"));
+    assert_eq!(request.get("x-accel-mapping"), Some(&*format!("{}/=/protected/", root.display())));
+}
+
+#[test]
+fn a_route_without_sendfile_passes_names_on_and_hides_what_clients_say_of_it() {
+    let origin = naming(|_| "X-Sendfile: /etc/passwd\r\n".to_owned());
+    let Some(proxy) = Setup::to_origin(&origin).start() else { return };
+    let answer = get(
+        &proxy,
+        "/",
+        "X-Sendfile-Type: X-Sendfile\r\nX-Accel-Mapping: /=/\r\nX_Sendfile_Type: X-Sendfile\r\n",
+    );
+    assert_eq!((answer.text(), answer.get("x-sendfile")), ("plain\n", Some("/etc/passwd")));
+    let request = origin.last();
+    assert_eq!((request.get("x-sendfile-type"), request.get("x-accel-mapping")), (None, None));
+    assert_eq!(request.get("x_sendfile_type"), None);
+}
