@@ -97,20 +97,21 @@ fn encoded(path: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The fields that tell an application how to name files.
+/// The fields that tell an application how to name files. Rack has ignored the type since CVE-2025-61780, and its users
+/// set it in the application; the mapping it still reads.
 pub(crate) fn handoff_fields(config: &config::Sendfile) -> Vec<(String, String)> {
-    if !config.roots.is_empty() {
-        return vec![("X-Sendfile-Type".to_owned(), "X-Sendfile".to_owned())];
+    let kind = if config.roots.is_empty() { "X-Accel-Redirect" } else { "X-Sendfile" };
+    let mut fields = vec![("X-Sendfile-Type".to_owned(), kind.to_owned())];
+    if config.accel.is_empty() {
+        return fields;
     }
     let with_slash = |text: String| format!("{}/", text.trim_end_matches('/'));
     let mapping = config.accel.iter().map(|(prefix, folder)| {
         format!("{}={}", with_slash(folder.display().to_string()), with_slash(prefix.clone()))
     });
     let mapping: Vec<String> = mapping.collect();
-    vec![
-        ("X-Sendfile-Type".to_owned(), "X-Accel-Redirect".to_owned()),
-        ("X-Accel-Mapping".to_owned(), mapping.join(", ")),
-    ]
+    fields.push(("X-Accel-Mapping".to_owned(), mapping.join(", ")));
+    fields
 }
 
 /// Fields of its responses that no client gets.
@@ -196,7 +197,9 @@ mod tests {
             told(&of_accel),
             ["X-Sendfile-Type: X-Accel-Redirect", "X-Accel-Mapping: /srv/files/=/protected/"]
         );
-        let of_roots = config::Sendfile { roots: vec!["/srv".into()], ..of_accel };
+        let both = config::Sendfile { roots: vec!["/srv".into()], ..of_accel };
+        assert_eq!(told(&both), ["X-Sendfile-Type: X-Sendfile", "X-Accel-Mapping: /srv/files/=/protected/"]);
+        let of_roots = config::Sendfile { accel: BTreeMap::new(), ..both };
         assert_eq!(told(&of_roots), ["X-Sendfile-Type: X-Sendfile"]);
     }
 }
