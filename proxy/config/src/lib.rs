@@ -15,6 +15,7 @@ mod buffering;
 mod cluster;
 mod clusters;
 mod codec;
+mod compress;
 mod condition;
 mod control;
 mod cors;
@@ -86,6 +87,7 @@ pub use cluster::{
     AutoLimit, Balance, CheckProtocol, Cluster, Ejection, Endpoint, HashKey, HealthCheck, MaxInFlight, Pool,
     Queue, QueueOrder, UpstreamProtocol,
 };
+pub use compress::{Compress, CompressLevel, Compression};
 pub use condition::{Conditions, Exceptions, HeaderMatch, ParameterMatch, pattern, patterns};
 pub use control::{ControlSocket, ServicesState};
 pub use cors::Cors;
@@ -180,6 +182,8 @@ pub struct Config {
     pub group: Option<String>,
     /// What workers keep of files that routes respond with.
     pub file_cache: FileCache,
+    /// What encoding responses may cost.
+    pub compression: Compression,
     /// Limits on buffered bodies, over all exchanges.
     pub buffers: Buffers,
     /// Which kernel assists may be used.

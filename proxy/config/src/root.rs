@@ -16,8 +16,9 @@ use super::problem::Problems;
 use super::reader::Item;
 use super::shape::{Key, Shape};
 use super::{
-    AccessLog, Buffers, Config, ControlSocket, FileCache, KernelAssists, Limits, Runtime, ServicesState,
-    WorkerPlacement, WorkerScheduling, access, acme, clusters, general, rate_limit, routes, validate,
+    AccessLog, Buffers, Compression, Config, ControlSocket, FileCache, KernelAssists, Limits, Runtime,
+    ServicesState, WorkerPlacement, WorkerScheduling, access, acme, clusters, general, rate_limit, routes,
+    validate,
 };
 
 keys! { Config {
@@ -47,6 +48,7 @@ keys! { Config {
     user: None, Optional(checked(account));
     group: None, Optional(checked(account));
     file_cache: FileCache::default(), map();
+    compression: Compression::default(), map();
     buffers: Buffers::default(), map();
     kernel: KernelAssists::default(), map();
     demo_origin: None, Or("off", DEMO_ORIGIN);

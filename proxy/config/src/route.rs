@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::{Access, Auth, Buffering, Conditions, Cors, Exceptions, Files, Retry, RouteDirect, Sendfile};
+use super::{
+    Access, Auth, Buffering, Compress, Conditions, Cors, Exceptions, Files, Retry, RouteDirect, Sendfile,
+};
 
 /// A match rule and its action.
 ///
@@ -44,6 +46,8 @@ pub struct Route {
     pub add_prefix: Option<String>,
     /// Host sent upstream instead of the client's.
     pub host_rewrite: Option<String>,
+    /// Which responses are encoded; `None` is none.
+    pub compress: Option<Compress>,
     /// What browsers are told about scripts of other sites.
     pub cors: Option<Cors>,
     /// Files used as the body of our own responses on this route, by status, in place of those of all routes.

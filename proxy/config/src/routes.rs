@@ -18,7 +18,7 @@ use super::reader::{Fields, Item};
 use super::shape::{Key, Shape};
 use super::{
     Action, Buffering, Cluster, Conditions, Config, Exceptions, HeaderEdits, Protocol, Retry,
-    RewriteTemplate, Route, RouteDirect, Template, condition, group_of, location, text,
+    RewriteTemplate, Route, RouteDirect, Switch, Template, condition, group_of, location, text,
 };
 
 /// Maximum number of routes.
@@ -45,6 +45,7 @@ keys! { Route {
     host_rewrite: None, Optional(checked(text::host_value));
     files: None, Optional(map());
     sendfile: None, Optional(map());
+    compress: None, Optional(map());
     cors: None, Optional(map());
     error_pages: BTreeMap::new(), ERROR_PAGES;
     error_pages_for: None, Optional(REPLACED);
@@ -123,6 +124,10 @@ fn route(item: &Item<'_>, clusters: &BTreeMap<String, Cluster>) -> Route {
         };
         map().read_into(&mut retry, &item);
         route.retry = Some(retry);
+    }
+    if route.compress.is_some() && route.buffering.buffer_responses == Switch::On {
+        let message = "responses that are buffered are not encoded; remove this or buffer_responses";
+        fields.problems.add(&fields.path.key("compress"), message);
     }
     refuse_idle_keys(&fields, &route);
     fields.finish();
@@ -400,6 +405,7 @@ fn refuse_idle_keys(fields: &Fields<'_>, route: &Route) {
         ("retry", route.retry.is_some()),
         ("error_pages_for", route.error_pages_for.is_some()),
         ("sendfile", route.sendfile.is_some()),
+        ("compress", route.compress.is_some() && without_files),
     ];
     for (key, given) in idle.into_iter().chain(route.buffering.differences()) {
         if given {

@@ -130,6 +130,7 @@ fn forward_response(head: &ResponseHead, request_method: Method, client_version:
         client_version,
         request_method,
         via: true,
+        is_encoded: false,
         upgrade,
         edits: None,
         extra: [None; 3],

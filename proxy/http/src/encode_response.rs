@@ -29,6 +29,8 @@ pub struct ResponseForward<'a> {
     pub request_method: Method,
     /// Whether to add a Via (RFC 9110 section 7.6.3).
     pub via: bool,
+    /// Whether the body is encoded on the way, so that the length in the head is another one's.
+    pub is_encoded: bool,
     /// Whether this is a 101 that the client requested and that starts a tunnel.
     pub upgrade: bool,
     /// The route's changes; not applied to interim responses.
@@ -156,6 +158,7 @@ fn rendered_framing(head: &ResponseHead, forward: &ResponseForward<'_>) -> Frami
     }
     let keeps_length = status == 304 || forward.request_method == Method::Head;
     match (forward.framing, keeps_length, declared(&head.fields)) {
+        (_, true, _) if forward.is_encoded => Framing::None,
         (_, true, Ok(Declared::Length(bytes))) => Framing::Length(bytes),
         (_, true, _) => Framing::None,
         (framing, false, _) => framing,

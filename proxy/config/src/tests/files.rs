@@ -62,6 +62,7 @@ pub(super) const EVERY_MAP: &str = "
 limits: {http2: {}}
 kernel: {}
 file_cache: {}
+compression: {}
 buffers: {}
 access_log: {}
 access: [{}]
@@ -72,7 +73,7 @@ acme: {dns_hook: {}, external_account: {}}
 listeners: [{tls: {certificates: [{}], client_auth: {}, acme: {on_demand: {}}}, redirect_to_https: {}, hsts: {}}, {protocol: tls-passthrough}]
 routes:
   - {headers: [{}], query: [{}], not: {headers: [{}]}, access: {}, auth: {basic: {}}, redirect: {}, respond: {}, retry: {}, request_headers: {}, response_headers: {}, cors: {}, error_pages: {}}
-  - {auth: {forward: {}}, files: {cache_control: [{}]}, sendfile: {accel: {/a: 1}}}
+  - {auth: {forward: {}}, files: {cache_control: [{}]}, sendfile: {accel: {/a: 1}}, compress: {}}
   - {auth: {jwt: {claims_to_headers: {}}}}
   - {auth: {certificate: {}}}
 clusters:

@@ -121,6 +121,22 @@ const ROUTES: &[(&str, &str)] = &[
         "{respond: {}, sendfile: {roots: [/a]}}",
         "5: routes[0].sendfile: this has no effect on a route without a cluster; remove it",
     ),
+    (
+        "{cluster: api, compress: {algorithms: [gzip, gzip]}}",
+        "5: routes[0].compress.algorithms[1]: gzip is listed before; remove one",
+    ),
+    (
+        "{cluster: api, compress: {algorithms: []}}",
+        "5: routes[0].compress.algorithms: the list is empty; write zstd, br or gzip, or remove compress",
+    ),
+    (
+        "{cluster: api, compress: {types: [html]}}",
+        "5: routes[0].compress.types[0]: \"html\" is not a media type; write one such as text/html or text/*",
+    ),
+    (
+        "{respond: {}, compress: {}}",
+        "5: routes[0].compress: this has no effect on a route without a cluster; remove it",
+    ),
     ("{cluster: ap}", "5: routes[0].cluster: no cluster is named \"ap\"; did you mean api?"),
     (
         "{cluster: api, hosts: ['a.b:80']}",

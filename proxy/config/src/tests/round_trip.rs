@@ -141,6 +141,12 @@ prop_compose! {
                 cache_control: vec![CacheRule { path_regex: strip.then(|| "[.]css$".to_owned()), value: "no-cache".into() }],
                 listing: strip,
             }).filter(|_| forwards),
+            compress: (client && forwards).then(|| Compress {
+                algorithms: vec![ContentCoding::Gzip],
+                level: CompressLevel::Best,
+                skip_with: Vec::new(),
+                ..Compress::default()
+            }),
             sendfile: (client && forwards).then(|| Sendfile {
                 roots: vec!["/srv/storage".into()],
                 accel: BTreeMap::from([("/protected".to_owned(), "/srv/files".into())]),
@@ -466,6 +472,7 @@ prop_compose! {
             }],
             rate_limits,
             file_cache: FileCache { memory_bytes_max: 1 << 20, object_bytes_max: 4096, recheck_ms: 5 },
+            compression: Compression { memory_bytes_max: 1 << 20, cpu_percent_max: 7 },
             bans_max: workers + 1,
             via,
             response_request_id: via,

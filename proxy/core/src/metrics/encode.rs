@@ -32,6 +32,7 @@ impl Collector for State {
         self.tunnels(&mut encoder)?;
         self.splices(&mut encoder)?;
         self.direct(&mut encoder)?;
+        self.encodings(&mut encoder)?;
         self.http2(&mut encoder)?;
         self.paths(&mut encoder)?;
         self.failures(&mut encoder)?;
@@ -153,6 +154,24 @@ impl State {
         let mut family = encoder.encode_descriptor("sluice_direct_return_missed", help, None, kind)?;
         for (index, reason) in Missed::names().enumerate() {
             count(&mut family.encode_family(&[("reason", reason)])?, self.sum_missed(index))?;
+        }
+        Ok(())
+    }
+
+    fn encodings(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
+        let help = "Responses encoded by sluice (compress), by coding.";
+        let kind = MetricType::Counter;
+        let mut family = encoder.encode_descriptor("sluice_compressed_responses", help, None, kind)?;
+        for (coding, event) in
+            [("gzip", Event::EncodedGzip), ("zstd", Event::EncodedZstd), ("br", Event::EncodedBrotli)]
+        {
+            count(&mut family.encode_family(&[("coding", coding)])?, self.sum_event(event))?;
+        }
+        let help = "Responses that were not encoded although their client takes it, by reason: the worker's time \
+                    (cpu_percent_max) or the memory (memory_max).";
+        let mut family = encoder.encode_descriptor("sluice_compression_refused", help, None, kind)?;
+        for (reason, event) in [("busy", Event::EncodingBusy), ("memory", Event::EncodingFull)] {
+            count(&mut family.encode_family(&[("reason", reason)])?, self.sum_event(event))?;
         }
         Ok(())
     }

@@ -78,7 +78,17 @@ pub enum Event {
     SharedPlaceBegun,
     /// It no longer does.
     SharedPlaceEnded,
+    /// A response is encoded by gzip.
+    EncodedGzip,
+    /// A response is encoded by Zstandard.
+    EncodedZstd,
+    /// A response is encoded by Brotli.
+    EncodedBrotli,
+    /// A response is not encoded, because encoding takes more of the worker's time than it may.
+    EncodingBusy,
+    /// A response is not encoded, because the memory for encoding is used up.
+    EncodingFull,
 }
 
 /// The number of events.
-pub(super) const EVENTS: usize = Event::SharedPlaceEnded as usize + 1;
+pub(super) const EVENTS: usize = Event::EncodingFull as usize + 1;

@@ -19,6 +19,8 @@ use sluice_net::deadline::Deadline;
 use sluice_net::stream::{Reader, Writer};
 use tokio::time::Instant;
 
+use crate::compress::Encoder;
+
 /// Size of a receive of a quiet tunnel.
 const TUNNEL_BYTES: usize = 4 * 1024;
 
@@ -45,6 +47,47 @@ pub(crate) enum BodyError {
     TooSlow,
     /// The receiver is gone.
     Unwritable,
+    /// The encoder has failed.
+    Unencodable,
+}
+
+/// Appends what is sent for a piece of a body.
+fn emit(
+    encoder: &mut Option<Box<Encoder>>,
+    chunked: bool,
+    data: &[u8],
+    out: &mut Vec<u8>,
+) -> Result<(), BodyError> {
+    let data = match encoder {
+        Some(encoder) => encoder.write(data).map_err(|_| BodyError::Unencodable)?,
+        None => data,
+    };
+    frame(chunked, data, out);
+    Ok(())
+}
+
+/// Appends what is sent at the end of a body.
+fn emit_end(
+    encoder: &mut Option<Box<Encoder>>,
+    chunked: bool,
+    trailers: &Trailers,
+    out: &mut Vec<u8>,
+) -> Result<(), BodyError> {
+    if let Some(encoder) = encoder {
+        frame(chunked, encoder.finish().map_err(|_| BodyError::Unencodable)?, out);
+    }
+    if chunked {
+        encode_last_chunk(out, trailers);
+    }
+    Ok(())
+}
+
+fn frame(chunked: bool, data: &[u8], out: &mut Vec<u8>) {
+    if chunked {
+        encode_chunk(out, data);
+    } else {
+        out.extend_from_slice(data);
+    }
 }
 
 /// The state of one body: how it is received, how it is sent, and how much has passed.
@@ -63,6 +106,8 @@ pub(crate) struct Transfer {
     pause_at: u64,
     /// Whether a receiver must still be notified of the end, because the end is not marked by bytes.
     end_is_owed: bool,
+    /// Encodes what is sent; nearly always nothing does.
+    encoder: Option<Box<Encoder>>,
 }
 
 impl Transfer {
@@ -87,7 +132,13 @@ impl Transfer {
             small_bytes: SMALL_BYTES,
             pause_at: u64::MAX,
             end_is_owed: !done,
+            encoder: None,
         }
+    }
+
+    /// The same, encoded before it is sent.
+    pub(crate) fn encoded(self, encoder: Option<Encoder>) -> Self {
+        Self { encoder: encoder.map(Box::new), ..self }
     }
 
     /// Opaque bytes until the sender ends. Many of these wait for long at the same time, so they use small buffers.
@@ -139,6 +190,11 @@ impl Transfer {
         self.bytes
     }
 
+    /// Bytes that were sent, chunk framing not counted.
+    pub(crate) fn sent_bytes(&self) -> u64 {
+        self.encoder.as_ref().map_or(self.bytes, |encoder| encoder.written())
+    }
+
     /// Whether anything of a body has passed, even if only its last chunk.
     pub(crate) fn has_carried(&self) -> bool {
         self.bytes > 0 || matches!(self.source, Source::Chunked(_) | Source::Stream(_))
@@ -182,7 +238,7 @@ impl Transfer {
 
     /// Whether received bytes are sent unchanged.
     fn is_plain(&self) -> bool {
-        !self.chunked && !matches!(self.source, Source::Chunked(_))
+        !self.chunked && self.encoder.is_none() && !matches!(self.source, Source::Chunked(_))
     }
 
     /// How many of the `available` unread bytes belong to this body; only for plain transfers.
@@ -216,13 +272,9 @@ impl Transfer {
             return self.push_chunks(input, out);
         }
         let count = self.claim(input.len())?;
-        if self.chunked {
-            encode_chunk(out, &input[..count]);
-            if self.done {
-                encode_last_chunk(out, Trailers::NONE);
-            }
-        } else {
-            out.extend_from_slice(&input[..count]);
+        emit(&mut self.encoder, self.chunked, &input[..count], out)?;
+        if self.done {
+            emit_end(&mut self.encoder, self.chunked, Trailers::NONE, out)?;
         }
         Ok(count)
     }
@@ -236,14 +288,11 @@ impl Transfer {
             let (used, piece) = decoder.next(&input[taken..]).map_err(|_| BodyError::Malformed)?;
             taken += used;
             match piece {
-                Piece::Data(data) if self.chunked => encode_chunk(out, data),
-                Piece::Data(data) => out.extend_from_slice(data),
+                Piece::Data(data) => emit(&mut self.encoder, self.chunked, data, out)?,
                 Piece::NeedMore => return Ok(taken),
                 Piece::Done => {
                     self.done = true;
-                    if self.chunked {
-                        encode_last_chunk(out, decoder.trailers());
-                    }
+                    emit_end(&mut self.encoder, self.chunked, decoder.trailers(), out)?;
                     return Ok(taken);
                 }
             }
@@ -258,7 +307,20 @@ impl Transfer {
     pub(crate) fn take(&mut self, reader: &mut Reader, out: &mut Vec<u8>) -> Result<(), BodyError> {
         let taken = self.push(reader.data(), out)?;
         reader.consume(taken);
-        self.look_for_end(reader, out)
+        self.look_for_end(reader, out)?;
+        self.flush(out)
+    }
+
+    /// Sends on what the encoder holds back. A body whose length is known comes as fast as its sender has it; one whose
+    /// length is not may be a stream of events, each of which is awaited.
+    fn flush(&mut self, out: &mut Vec<u8>) -> Result<(), BodyError> {
+        if self.done || self.remaining().is_some() {
+            return Ok(());
+        }
+        let Some(encoder) = &mut self.encoder else { return Ok(()) };
+        let encoded = encoder.flush().map_err(|_| BodyError::Unencodable)?;
+        frame(self.chunked, encoded, out);
+        Ok(())
     }
 
     /// Ends a body whose end is not marked by bytes, if the end has arrived.
@@ -277,10 +339,7 @@ impl Transfer {
         });
         read.map_err(|_| BodyError::Malformed)?;
         self.done = true;
-        if self.chunked {
-            encode_last_chunk(out, trailers.trailers());
-        }
-        Ok(())
+        emit_end(&mut self.encoder, self.chunked, trailers.trailers(), out)
     }
 
     /// The trailers that may be forwarded; complete once the body has passed.
@@ -313,10 +372,7 @@ impl Transfer {
             _ if self.done => Ok(()),
             Source::UntilClose => {
                 self.done = true;
-                if self.chunked {
-                    encode_last_chunk(out, Trailers::NONE);
-                }
-                Ok(())
+                emit_end(&mut self.encoder, self.chunked, Trailers::NONE, out)
             }
             _ => Err(BodyError::Incomplete),
         }

@@ -328,6 +328,10 @@ pub(super) fn policy<'a>(
         response_edits: entry.response_edits.as_ref(),
         replaced: &entry.replaced,
         handoff: entry.handoff.as_deref(),
+        compress: route
+            .compress
+            .as_ref()
+            .map(|compress| (compress, &snapshot.config.compression, snapshot.config.worker_count())),
         via: snapshot.config.via,
         // Debug information cannot be added to a direct return.
         direct_return: entry.direct_return && account.debug != DebugRequest::Trusted,

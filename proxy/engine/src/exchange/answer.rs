@@ -4,6 +4,7 @@ use sluice_core::cluster::Endpoint;
 use sluice_http::{Framing, RequestHead, ResponseForward, ResponseHead};
 
 use super::Policy;
+use super::encoded::EncodedAnswer;
 use crate::debug;
 use crate::opening::Opening;
 use crate::progress::Progress;
@@ -33,6 +34,7 @@ impl Answer<'_> {
         policy: &Policy<'_>,
         progress: &Progress,
         (framing, keep_alive): (Framing, bool),
+        encoded: Option<&EncodedAnswer>,
     ) {
         let field = self.endpoint_field(policy);
         let debug = policy.request.debug.as_ref().map(|facts| facts.fields(progress));
@@ -40,7 +42,8 @@ impl Answer<'_> {
         let forward = ResponseForward {
             via: policy.via,
             request_id: policy.request.request_id.as_deref(),
-            edits: policy.response_edits,
+            edits: encoded.map(|encoded| &encoded.edits).or(policy.response_edits),
+            is_encoded: encoded.is_some_and(EncodedAnswer::is_encoded),
             extra: [field, timing, facts],
             ..forward_head(self, framing, keep_alive)
         };
@@ -60,6 +63,7 @@ pub(super) fn forward_head<'a>(
         request_method: answer.request.method(),
         via: false,
         request_id: None,
+        is_encoded: false,
         upgrade: false,
         edits: None,
         extra: [None; 3],

@@ -13,10 +13,11 @@ use sluice_net::stream::{Reader, Writer};
 
 use super::answer::{Answer, debug_fields, forward_head};
 use super::discard::discard;
+use super::encoded::EncodedAnswer;
 use super::hold::{self, HeldAnswer};
 use super::transfer::download_reason;
 use super::{Failed, ReplacedAnswer, SharedState, chunk_limits, direct};
-use crate::body::{Transfer, copy};
+use crate::body::{BodyError, Transfer, copy};
 use crate::bypass::Joined;
 use crate::direct::{Armed, Claimed, DirectAnswer, Rest};
 use crate::files::NamedFile;
@@ -249,7 +250,13 @@ async fn respond(
         let held = Box::pin(hold::hold(shared, answer, (from, is_framed), progress, framing)).await?;
         return Ok(ReceivedResponse::Held(Box::new(held)));
     }
-    let towards = framing.towards(answer.request.version());
+    let mut encoded = EncodedAnswer::of(shared, answer, from.head, framing);
+    let encoder = encoded.as_mut().and_then(EncodedAnswer::take_encoder);
+    let towards = match &encoder {
+        // Nobody knows the length of what is to be encoded.
+        Some(_) => Framing::Stream.towards(answer.request.version()),
+        None => framing.towards(answer.request.version()),
+    };
     // A request that is incomplete by now leaves the client's connection in the middle of a body. A client that is
     // notified of a drain does not send its next request into the close.
     let keep_alive = answer.keep_alive
@@ -262,18 +269,23 @@ async fn respond(
 
     writer.settle(shared.deadline).await.map_err(|_| Failed::from(Reason::ClientGone))?;
     let mut opening = Opening::to(writer);
-    answer.encode_final(&mut opening, from.head, policy, progress, (towards, keep_alive));
+    answer.encode_final(&mut opening, from.head, policy, progress, (towards, keep_alive), encoded.as_deref());
+    drop(encoded);
     let head_bytes = opening.size() as u64;
-    let transfer = Transfer::new(framing, towards, chunk_limits(shared.limits), u64::MAX);
+    let transfer = Transfer::new(framing, towards, chunk_limits(shared.limits), u64::MAX).encoded(encoder);
     let mut transfer = hold::limited(shared, transfer)?;
     // The received part of the body is checked before the head is sent: a fault found here is still a clean 502.
     from.reader.peek(SMALL_BYTES);
-    transfer.take(from.reader, &mut opening.bytes).map_err(|_| Failed::from(Reason::BadResponse))?;
+    let taken = transfer.take(from.reader, &mut opening.bytes);
+    taken.map_err(|error| match error {
+        BodyError::Unencodable => Failed::from(Reason::LocalResource),
+        _ => Failed::from(Reason::BadResponse),
+    })?;
     progress.sent = if towards == Framing::CloseDelimited { Sent::CloseDelimited } else { Sent::Head };
     let out = opening.begin(writer, towards.is_empty()).map_err(|_| Failed::from(Reason::ClientGone))?;
     let buffers = &shared.resources.buffers;
     let copied = copy(from.reader, writer, &mut transfer, out, shared.deadline, buffers).await;
-    progress.bytes_out += head_bytes + transfer.bytes();
+    progress.bytes_out += head_bytes + transfer.sent_bytes();
     copied.map_err(download_reason)?;
     if !writer.is_quiet() {
         writer.quieten(shared.deadline).await.map_err(|_| Failed::from(Reason::ClientGone))?;

@@ -64,7 +64,7 @@ pub(super) async fn hold(
     let keep_alive = answer.keep_alive && shared.is_received() && !shared.resources.is_draining();
     let towards = held.framing(answer.request.version());
     let mut opening = Opening::new(Vec::new(), is_framed);
-    answer.encode_final(&mut opening, from.head, policy, progress, (towards, keep_alive));
+    answer.encode_final(&mut opening, from.head, policy, progress, (towards, keep_alive), None);
     let message = held.behind(&std::mem::take(&mut opening.bytes), towards);
     *from.reusable = from.head.keep_alive() && !from.is_early && framing != Framing::CloseDelimited;
     Ok(HeldAnswer { status: from.head.status(), opening, message, keep_alive })

@@ -7,6 +7,7 @@ mod acquire;
 mod answer;
 mod direct;
 mod discard;
+mod encoded;
 mod hedge;
 mod download;
 mod hold;
@@ -24,7 +25,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sluice_config::{Buffering, Buffers, Limits, Retry};
+use sluice_config::{Buffering, Buffers, Compress, Compression, Limits, Retry};
 use sluice_core::clock;
 use sluice_core::cluster::{Cluster, Kind};
 use sluice_core::error::{Reason, Side};
@@ -67,6 +68,8 @@ pub(crate) struct Policy<'a> {
     pub(crate) replaced: &'a [u16],
     /// Files that the application may name in place of a body.
     pub(crate) handoff: Option<&'a Handoff>,
+    /// Which responses are encoded, what that may cost, and how many workers share it.
+    pub(crate) compress: Option<(&'a Compress, &'a Compression, usize)>,
     pub(crate) via: bool,
     /// Whether direct return may be used.
     pub(crate) direct_return: bool,

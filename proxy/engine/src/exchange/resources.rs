@@ -4,6 +4,7 @@ use std::cell::Cell;
 
 use sluice_net::buffers::Buffers;
 
+use crate::compress::Compressors;
 use crate::files::FileStore;
 use crate::spool::Spool;
 use crate::upstream::Dialer;
@@ -15,12 +16,21 @@ pub(crate) struct Resources {
     pub(crate) buffers: Buffers,
     /// Files that routes respond with.
     pub(crate) files: FileStore,
+    /// Responses that are being encoded.
+    pub(crate) compressors: Compressors,
     draining: Cell<bool>,
 }
 
 impl Resources {
     pub(crate) fn new(dialer: Dialer, spool: Spool, buffers: Buffers) -> Self {
-        Self { dialer, spool, buffers, files: FileStore::default(), draining: Cell::new(false) }
+        Self {
+            dialer,
+            spool,
+            buffers,
+            files: FileStore::default(),
+            compressors: Compressors::new(),
+            draining: Cell::new(false),
+        }
     }
 
     /// From now on, connections end with the current response.

@@ -14,6 +14,8 @@ pub(crate) fn upload_reason(error: BodyError) -> Reason {
         BodyError::Incomplete => Reason::BodyIncomplete,
         BodyError::TooSlow => Reason::BodyTooSlow,
         BodyError::Unwritable => Reason::UpstreamClosed,
+        // Only responses are encoded.
+        BodyError::Unencodable => Reason::LocalResource,
     }
 }
 
@@ -21,6 +23,7 @@ pub(crate) fn upload_reason(error: BodyError) -> Reason {
 pub(super) fn download_reason(error: BodyError) -> Reason {
     match error {
         BodyError::Unwritable => Reason::ClientGone,
+        BodyError::Unencodable => Reason::LocalResource,
         BodyError::TooLarge => Reason::ResponseTooLarge,
         BodyError::Malformed | BodyError::Incomplete | BodyError::TooSlow => Reason::ResponseTruncated,
     }

@@ -54,8 +54,10 @@ impl HoldError {
             Self::Body(BodyError::Malformed) => Reason::BadBody,
             Self::Body(BodyError::TooLarge) => Reason::BodyTooLarge,
             Self::Body(BodyError::TooSlow) => Reason::BodyTooSlow,
-            // Nothing is written while a body is received.
-            Self::Body(BodyError::Incomplete | BodyError::Unwritable) => Reason::BodyIncomplete,
+            // Nothing is written or encoded while a body is received.
+            Self::Body(BodyError::Incomplete | BodyError::Unwritable | BodyError::Unencodable) => {
+                Reason::BodyIncomplete
+            }
             Self::Full => Reason::RequestBufferFull,
             Self::Disk => Reason::RequestSpoolFailed,
         }
@@ -66,9 +68,9 @@ impl HoldError {
         match self {
             Self::Body(BodyError::Malformed) => Reason::BadResponse,
             Self::Body(BodyError::TooLarge) => Reason::ResponseTooLarge,
-            Self::Body(BodyError::Incomplete | BodyError::TooSlow | BodyError::Unwritable) => {
-                Reason::ResponseTruncated
-            }
+            Self::Body(
+                BodyError::Incomplete | BodyError::TooSlow | BodyError::Unwritable | BodyError::Unencodable,
+            ) => Reason::ResponseTruncated,
             Self::Full => Reason::ResponseBufferFull,
             Self::Disk => Reason::ResponseSpoolFailed,
         }

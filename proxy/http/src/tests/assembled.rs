@@ -206,6 +206,7 @@ fn field_block_omits_connection_fields() {
         client_version: Version::Http2,
         request_method: Method::Get,
         via: true,
+        is_encoded: false,
         upgrade: false,
         edits: None,
         extra: [None; 3],

@@ -48,6 +48,7 @@ fn rendered(bytes: &[u8], found: &Head, request_id: Option<&[u8]>) -> Vec<u8> {
             client_version: Version::Http11,
             request_method: Method::Get,
             via: false,
+            is_encoded: false,
             upgrade: false,
             edits: None,
             extra: [None; 3],

@@ -201,7 +201,8 @@ proptest! {
         let mut out = Vec::new();
         encode_response(&mut out, &head, &ResponseForward {
         request_id: None,
-            framing, keep_alive, client_version: Version::Http11, request_method: method, via: true, upgrade: false,
+            framing, keep_alive, client_version: Version::Http11, request_method: method, via: true, is_encoded: false,
+            upgrade: false,
             edits: None, extra: [None; 3], hsts: None,
         });
         read_strictly(&out);

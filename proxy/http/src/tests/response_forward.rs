@@ -10,6 +10,7 @@ const NEUTRAL: ResponseForward<'_> = ResponseForward {
     client_version: Version::Http11,
     request_method: Method::Get,
     via: false,
+    is_encoded: false,
     upgrade: false,
     edits: None,
     extra: [None; 3],

@@ -10,6 +10,7 @@ mod support;
 mod cli;
 mod forwarding;
 mod files;
+mod compression;
 mod replies;
 mod rules;
 mod limits;

@@ -1,0 +1,148 @@
+//! A worker's streams that are being encoded.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use sluice_config::{CompressLevel, Compression};
+use sluice_http::Coding;
+
+use super::brotli::BrotliStream;
+use super::gzip::GzipStream;
+use super::pace::{Effort, Pace};
+use super::zstd::ZstdStream;
+use super::{brotli, gzip, zstd};
+
+/// Contexts of each kind that wait for the next response. More would only be needed by responses that are encoded at the
+/// same time, and a worker encodes one after the other unless their applications are slow.
+const IDLE_MAX: usize = 4;
+
+/// What the streams of one worker share. Clones share it, too.
+#[derive(Clone)]
+pub(crate) struct Compressors(Rc<Shared>);
+
+struct Shared {
+    pace: Pace,
+    /// Bytes of the streams under way.
+    bytes: Cell<u64>,
+    idle: RefCell<Idle>,
+}
+
+#[derive(Default)]
+struct Idle {
+    gzip: Vec<GzipStream>,
+    zstd: Vec<ZstdStream>,
+}
+
+/// The state of one coding.
+pub(super) enum Stream {
+    Gzip(GzipStream),
+    Zstd(ZstdStream),
+    Brotli(BrotliStream),
+}
+
+/// A stream, which returns its memory when it is dropped.
+pub(super) struct Place {
+    pub(super) stream: Option<Stream>,
+    bytes: u64,
+    of: Compressors,
+}
+
+/// Why a response is not encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// Encoding takes more of the worker's time than it may.
+    Busy,
+    /// The memory is used up.
+    Memory,
+}
+
+impl Compressors {
+    pub(crate) fn new() -> Self {
+        Self(Rc::new(Shared { pace: Pace::new(), bytes: Cell::new(0), idle: RefCell::default() }))
+    }
+
+    /// A stream for a body of so many bytes, if that is known.
+    pub(super) fn open(
+        &self,
+        coding: Coding,
+        level: CompressLevel,
+        length: Option<u64>,
+        (limits, workers): (&Compression, usize),
+    ) -> Result<Place, Refusal> {
+        let level = match self.0.pace.effort(limits.cpu_percent_max) {
+            Effort::Full => level,
+            Effort::Little => CompressLevel::Fast,
+            Effort::Nothing => return Err(Refusal::Busy),
+        };
+        let bytes = match coding {
+            Coding::Gzip => gzip::BYTES,
+            Coding::Zstd => zstd::BYTES,
+            Coding::Brotli => brotli::BYTES,
+        };
+        let bytes_max = limits.memory_bytes_max / workers.max(1) as u64;
+        if self.0.bytes.get() + bytes > bytes_max {
+            return Err(Refusal::Memory);
+        }
+        let stream = self.stream(coding, level, length).ok_or(Refusal::Memory)?;
+        self.0.bytes.set(self.0.bytes.get() + bytes);
+        Ok(Place { stream: Some(stream), bytes, of: self.clone() })
+    }
+
+    fn stream(&self, coding: Coding, level: CompressLevel, length: Option<u64>) -> Option<Stream> {
+        let idle = &mut *self.0.idle.borrow_mut();
+        Some(match coding {
+            Coding::Gzip => {
+                let level = [1, 6, 9][level as usize];
+                let found = idle.gzip.iter().position(|stream| stream.level() == level);
+                Stream::Gzip(
+                    found.map_or_else(|| GzipStream::new(level), |index| idle.gzip.swap_remove(index)),
+                )
+            }
+            Coding::Zstd => {
+                let level = [1, 3, 9][level as usize];
+                match idle.zstd.iter().position(|stream| stream.level() == level) {
+                    Some(index) => Stream::Zstd(idle.zstd.swap_remove(index)),
+                    None => Stream::Zstd(ZstdStream::new(level).ok()?),
+                }
+            }
+            Coding::Brotli => Stream::Brotli(BrotliStream::new([1, 4, 7][level as usize], length)),
+        })
+    }
+
+    /// Counts time that was spent on encoding.
+    pub(super) fn spend(&self, time: Duration) {
+        self.0.pace.spend(time);
+    }
+
+    fn take_back(&self, stream: Stream) {
+        let idle = &mut *self.0.idle.borrow_mut();
+        match stream {
+            Stream::Gzip(mut stream) if idle.gzip.len() < IDLE_MAX => {
+                stream.reset();
+                idle.gzip.push(stream);
+            }
+            Stream::Zstd(mut stream) if idle.zstd.len() < IDLE_MAX => {
+                if stream.reset().is_ok() {
+                    idle.zstd.push(stream);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Place {
+    pub(super) fn of(&self) -> &Compressors {
+        &self.of
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.of.0.bytes.set(self.of.0.bytes.get() - self.bytes);
+        if let Some(stream) = self.stream.take() {
+            self.of.take_back(stream);
+        }
+    }
+}

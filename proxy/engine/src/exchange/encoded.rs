@@ -1,0 +1,69 @@
+//! A response that is encoded on its way to the client, or that another client would get encoded.
+
+use sluice_core::metrics::Event;
+use sluice_http::{Coding, FieldEdits, Framing, ResponseHead};
+
+use super::SharedState;
+use super::answer::Answer;
+use crate::compress::{Choice, Encoder, choose, describe};
+
+/// The longest padding, in bytes. Attackers would have to ask some hundred times as often to see one byte less.
+const PADDING_MAX: usize = 64;
+
+/// What is done with the body, and what the head says of it.
+pub(super) struct EncodedAnswer {
+    /// The changes of the head.
+    pub(super) edits: FieldEdits,
+    choice: Choice,
+    encoder: Option<Encoder>,
+}
+
+impl EncodedAnswer {
+    /// `None` if the response is sent as it is. Boxed, because most are.
+    pub(super) fn of(
+        shared: &SharedState<'_>,
+        answer: &Answer<'_>,
+        head: &ResponseHead,
+        framing: Framing,
+    ) -> Option<Box<Self>> {
+        let (config, limits, workers) = shared.policy.compress?;
+        let mut choice = choose(config, answer.request, head, framing)?;
+        let mut encoder = None;
+        if let Choice::Encode(coding) = choice
+            && !framing.is_empty()
+        {
+            let length = if let Framing::Length(length) = framing { Some(length) } else { None };
+            let opened =
+                shared.resources.compressors.encoder(coding, config.level, length, (limits, workers));
+            shared.resources.dialer.metrics().count(match &opened {
+                Ok(_) => event(coding),
+                Err(refused) => *refused,
+            });
+            encoder = opened.ok();
+            if encoder.is_none() {
+                choice = Choice::Plain;
+            }
+        }
+        let has_cookie = answer.request.get(b"cookie").is_some();
+        let padding = has_cookie.then(|| "0".repeat(fastrand::usize(..=PADDING_MAX)));
+        let edits = describe(choice, head, shared.policy.response_edits, padding);
+        Some(Box::new(Self { edits, choice, encoder }))
+    }
+
+    pub(super) fn take_encoder(self: &mut Box<Self>) -> Option<Encoder> {
+        self.encoder.take()
+    }
+
+    /// Whether the body is, or would be, encoded.
+    pub(super) fn is_encoded(&self) -> bool {
+        matches!(self.choice, Choice::Encode(_))
+    }
+}
+
+fn event(coding: Coding) -> Event {
+    match coding {
+        Coding::Gzip => Event::EncodedGzip,
+        Coding::Zstd => Event::EncodedZstd,
+        Coding::Brotli => Event::EncodedBrotli,
+    }
+}
