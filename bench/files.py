@@ -8,18 +8,12 @@ in turn with wrk over 50 connections, for each size, in an order that rotates. T
 each round, with the smallest and the largest, for requests a second, p99, and the CPU of the server a request. The body
 of one response of each is compared with the file first. Needs wrk and nginx.
 """
-import argparse, contextlib, hashlib, json, os, re, shutil, socket, ssl, statistics, subprocess, sys, tempfile, time
-import urllib.request
+import argparse, contextlib, hashlib, json, os, shutil, subprocess, tempfile
 
+from measuring import free_port, load, summary, wait_for
 from running import end_on_signal, program, sluice
 
 SIZES = {"1kb": 1 << 10, "64kb": 64 << 10, "1mb": 1 << 20}
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def nginx(folder, port, workers, tls):
@@ -43,63 +37,6 @@ def caddy(folder, port, workers, tls):
     environment = {**os.environ, "GOMAXPROCS": str(workers), "XDG_DATA_HOME": folder, "XDG_CONFIG_HOME": folder}
     command = ["caddy", "run", "--config", folder + "/Caddyfile"]
     return program(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-
-def family(pid):
-    """A process and its children."""
-    with open(f"/proc/{pid}/task/{pid}/children") as file:
-        return [pid, *map(int, file.read().split())]
-
-
-def spent(pid):
-    """Seconds of CPU of a process and its children, from the scheduler's own count in nanoseconds."""
-    tasks = [f"/proc/{one}/task/{task}/schedstat" for one in family(pid) for task in os.listdir(f"/proc/{one}/task")]
-    return sum(int(open(task).read().split()[0]) for task in tasks) / 1e9
-
-
-def fetched(url):
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    with urllib.request.urlopen(url, context=context) as response:
-        return hashlib.sha256(response.read()).hexdigest()
-
-
-def load(pid, url, seconds):
-    before = spent(pid)
-    command = ["wrk", "--latency", "-t", "1", "-c", "50", "-d", f"{seconds}s", url]
-    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    requests = int(re.search(r"(\d+) requests in", said).group(1))
-    if "Non-2xx" in said or "Socket errors" in said or not requests:
-        sys.exit(said)
-    number, unit = re.search(r"99%\s+([\d.]+)(us|ms|s)", said).groups()
-    return {
-        "requests_per_s": float(re.search(r"Requests/sec:\s+([\d.]+)", said).group(1)),
-        "p99_us": float(number) * {"us": 1, "ms": 1e3, "s": 1e6}[unit],
-        "cpu_us": (spent(pid) - before) / requests * 1e6,
-    }
-
-
-def wait_for(url, wanted):
-    for _ in range(100):
-        with contextlib.suppress(OSError):
-            if fetched(url) == wanted:
-                return
-        time.sleep(0.1)
-    sys.exit(f"{url} is not the file")
-
-
-def summary(rounds, names):
-    result = {}
-    for size in SIZES:
-        for name in names:
-            of_sluice, of_peer = ([one[size][who] for one in rounds] for who in ("sluice", name))
-            entry = {key: round(statistics.median(one[key] for one in of_peer), 1) for key in of_peer[0]}
-            for key in of_peer[0] if name != "sluice" else ():
-                ratios = [ours[key] / theirs[key] for ours, theirs in zip(of_sluice, of_peer)]
-                entry["sluice_over_it_" + key] = [
-                    round(value, 3) for value in (statistics.median(ratios), min(ratios), max(ratios))]
-            result.setdefault(size, {})[name] = entry
-    return result
 
 
 def main():

@@ -97,6 +97,7 @@ impl Encoder {
             self.place.stream = None;
             return Err(Broken);
         }
+        self.place.has_ended = matches!(step, Step::Finish);
         self.written += self.scratch.len() as u64;
         Ok(&self.scratch)
     }
@@ -113,5 +114,65 @@ fn apply(stream: &mut Stream, step: &Step<'_>, out: &mut Vec<u8>) -> Option<()> 
         (Stream::Brotli(stream), Step::Write(input)) => stream.write(input, out),
         (Stream::Brotli(stream), Step::Flush) => stream.flush(out),
         (Stream::Brotli(stream), Step::Finish) => stream.finish(out),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::io::Read;
+
+    use super::*;
+
+    fn encoded(
+        of: &Compressors,
+        (coding, level): (Coding, CompressLevel),
+        body: &[u8],
+        (flushes, ends): (bool, bool),
+    ) -> Vec<u8> {
+        let limits = Compression { cpu_percent_max: 100, ..Compression::default() };
+        let mut encoder = of.encoder(coding, level, None, (&limits, 1)).unwrap();
+        let mut out = Vec::new();
+        for piece in body.chunks(1000) {
+            out.extend_from_slice(encoder.write(piece).unwrap());
+            if flushes {
+                out.extend_from_slice(encoder.flush().unwrap());
+            }
+        }
+        if ends {
+            out.extend_from_slice(encoder.finish().unwrap());
+            assert_eq!(encoder.written(), out.len() as u64);
+        }
+        out
+    }
+
+    fn decoded(coding: Coding, bytes: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        match coding {
+            Coding::Gzip => flate2::read::GzDecoder::new(bytes).read_to_end(&mut out).unwrap(),
+            Coding::Zstd => ::zstd::stream::read::Decoder::new(bytes).unwrap().read_to_end(&mut out).unwrap(),
+            Coding::Brotli => ::brotli::Decompressor::new(bytes, 4096).read_to_end(&mut out).unwrap(),
+        };
+        out
+    }
+
+    #[test]
+    fn a_context_has_nothing_left_of_the_body_before() {
+        let of = Compressors::new();
+        let mut random = fastrand::Rng::with_seed(7);
+        for coding in Coding::ALL {
+            for round in 0..400 {
+                let level = [CompressLevel::Fast, CompressLevel::Balanced][random.usize(..2)];
+                let flushes = random.bool();
+                let letters = random.u32(2..200);
+                let body: Vec<u8> = (0..random.usize(..5_000)).map(|_| random.u32(..letters) as u8).collect();
+                let ends = random.bool();
+                let bytes = encoded(&of, (coding, level), &body, (flushes, ends));
+                if ends {
+                    assert!(decoded(coding, &bytes) == body, "{coding:?} {level:?} {flushes} {round}");
+                }
+            }
+        }
     }
 }

@@ -44,6 +44,9 @@ pub(super) enum Stream {
 /// A stream, which returns its memory when it is dropped.
 pub(super) struct Place {
     pub(super) stream: Option<Stream>,
+    /// Whether its body has ended. Only then the context is used again: zlib-rs 0.6.8 writes a broken stream at level 1 with one
+    /// that was reset amid a body.
+    pub(super) has_ended: bool,
     bytes: u64,
     of: Compressors,
 }
@@ -86,7 +89,7 @@ impl Compressors {
         }
         let stream = self.stream(coding, level, length).ok_or(Refusal::Memory)?;
         self.0.bytes.set(self.0.bytes.get() + bytes);
-        Ok(Place { stream: Some(stream), bytes, of: self.clone() })
+        Ok(Place { stream: Some(stream), has_ended: false, bytes, of: self.clone() })
     }
 
     fn stream(&self, coding: Coding, level: CompressLevel, length: Option<u64>) -> Option<Stream> {
@@ -141,7 +144,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.of.0.bytes.set(self.of.0.bytes.get() - self.bytes);
-        if let Some(stream) = self.stream.take() {
+        if let Some(stream) = self.stream.take().filter(|_| self.has_ended) {
             self.of.take_back(stream);
         }
     }

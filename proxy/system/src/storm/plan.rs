@@ -46,7 +46,12 @@ pub(super) struct Plan {
     pub(super) expect: bool,
     /// Bytes of the response body, if the mode has one.
     pub(super) size: usize,
+    /// The coding that the client takes.
+    pub(super) accepts: Option<&'static str>,
 }
+
+/// Half of the requests take an encoded response, where the route has them.
+const ACCEPTED: [Option<&str>; 6] = [None, None, None, Some("gzip"), Some("zstd"), Some("br")];
 
 impl Plan {
     pub(super) fn draw(token: Token, menu: &Menu) -> Self {
@@ -61,7 +66,9 @@ impl Plan {
         };
         let upload = if posts { draw_upload(random, mode) } else { Upload::None };
         let expect = posts && random.u8(..4) == 0;
-        Self { token, way, mode, method, upload, expect, size: draw_size(random, mode) }
+        let size = draw_size(random, mode);
+        let accepts = ACCEPTED[random.usize(..ACCEPTED.len())];
+        Self { token, way, mode, method, upload, expect, size, accepts }
     }
 
     pub(super) fn without_upload(self) -> Self {
@@ -85,7 +92,7 @@ impl Plan {
         };
         let (mode, token) = (Mode::parse(mode)?, Token::parse(token.as_bytes())?);
         let size = size.parse().ok()?;
-        Some(Self { token, way, mode, method, upload: Upload::None, expect: false, size })
+        Some(Self { token, way, mode, method, upload: Upload::None, expect: false, size, accepts: None })
     }
 
     /// Bytes of a complete response body.

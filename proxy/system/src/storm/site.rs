@@ -171,16 +171,22 @@ impl Settings<'_> {
             json!({"statuses": ["502-504"], "hedge": variant.is_multiple_of(2), "budget_percent": 100});
         let held = json!({"name": "held", "path_prefix": "/held", "cluster": "free", "buffer_requests": "on",
             "buffer_responses": "on", "buffer_memory_bytes": 65536, "response_body_bytes_max": 0, "retry": retry});
+        // Responses are encoded, or returned directly.
+        let mut free = json!({"name": "free", "cluster": "free"});
+        if variant % 2 == 1 {
+            free["compress"] = json!({"body_min": 0, "level": "fast"});
+        }
         json!({
+            "compression": {"cpu_percent_max": 100},
             "listeners": [
                 {"name": "plain", "address": self.doors.plain, "http2": "prior_knowledge"},
                 {"name": "secure", "address": self.doors.secure, "tls": {"certificates": self.certificates}},
             ],
             "routes": [
                 {"name": "limited", "path_prefix": "/limited", "cluster": "limited"},
-                {"name": "multiplexed", "path_prefix": "/multiplexed", "cluster": "multiplexed"},
+                {"name": "multiplexed", "path_prefix": "/multiplexed", "cluster": "multiplexed", "compress": {"body_min": 0}},
                 held,
-                {"name": "free", "cluster": "free"},
+                free,
             ],
             "clusters": self.clusters(variant),
             "limits": {"half_close_timeout_ms": 30000},

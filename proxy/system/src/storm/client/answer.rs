@@ -24,7 +24,8 @@ pub(super) async fn answer<R: AsyncRead + Unpin>(
             Err(stop) => return (stopped(stop, wire, judge, begun), false),
         };
         let status = head.status;
-        let seen = Head { status, token: head.token.as_deref(), idle: head.idle };
+        let coding = head.coding.as_deref();
+        let seen = Head { status, token: head.token.as_deref(), idle: head.idle, coding };
         if (100..=199).contains(&status) && status != 101 {
             begun = true;
             judge.interim(&seen);

@@ -234,7 +234,9 @@ fn request_head(plan: &Plan) -> Vec<u8> {
         _ => format!("Content-Length: {}\r\n", plan.upload_body().len()),
     };
     let expect = if plan.expect && plan.upload != Upload::None { "Expect: 100-continue\r\n" } else { "" };
-    format!("{method} {} HTTP/1.1\r\nHost: storm.test\r\n{framing}{expect}\r\n", plan.target()).into_bytes()
+    let accepts = plan.accepts.map_or_else(String::new, |coding| format!("Accept-Encoding: {coding}\r\n"));
+    let target = plan.target();
+    format!("{method} {target} HTTP/1.1\r\nHost: storm.test\r\n{accepts}{framing}{expect}\r\n").into_bytes()
 }
 
 fn framed_body(plan: &Plan, random: &mut fastrand::Rng) -> Vec<u8> {

@@ -112,6 +112,9 @@ fn request(plan: &Plan, body_bytes: usize) -> Request<()> {
     if matches!(plan.upload, Upload::Counted(_)) {
         request = request.header("content-length", body_bytes);
     }
+    if let Some(coding) = plan.accepts {
+        request = request.header("accept-encoding", coding);
+    }
     request.body(()).expect("these are valid fields")
 }
 
@@ -148,7 +151,8 @@ async fn answer(
     let (head, body) = response.into_parts();
     let token = head.headers.get("x-token").map(|token| token.as_bytes());
     let idle = head.headers.contains_key("x-idle");
-    if !judge.head(&Head { status: head.status.as_u16(), token, idle }) {
+    let coding = head.headers.get("content-encoding").map(|coding| coding.as_bytes());
+    if !judge.head(&Head { status: head.status.as_u16(), token, idle, coding }) {
         return End::Cut;
     }
     if let Some((mut stream, bytes)) = rest {

@@ -8,6 +8,7 @@ use super::super::mode::Conduct;
 use super::super::plan::Plan;
 use super::super::token::{Kind, Token};
 use super::Context;
+use super::decoder::Decoder;
 
 /// sluice's own statuses if an origin gives no response.
 const OWN_STATUSES: [u16; 3] = [502, 503, 504];
@@ -30,6 +31,8 @@ pub(super) struct Head<'a> {
     pub(super) token: Option<&'a [u8]>,
     /// Whether it is the 408 of an idle connection.
     pub(super) idle: bool,
+    /// The coding of its body.
+    pub(super) coding: Option<&'a [u8]>,
 }
 
 /// How a response ended.
@@ -56,6 +59,8 @@ pub(super) struct Judge {
     offset: usize,
     /// The text of sluice's own response.
     text: Vec<u8>,
+    /// Decodes the body.
+    decoder: Decoder,
     untellable: bool,
     faulty: bool,
     /// Earlier responses on this connection, newest last, for examining a wrong one.
@@ -72,7 +77,8 @@ impl Judge {
         let (context, history) = (Rc::clone(context), Rc::clone(history));
         let (speaker, text) = (None, Vec::new());
         let (untellable, faulty) = (false, false);
-        Self { context, plan, manner, speaker, offset: 0, text, untellable, faulty, history }
+        let decoder = Decoder::Plain;
+        Self { context, plan, manner, speaker, offset: 0, text, decoder, untellable, faulty, history }
     }
 
     /// Checks the head of an interim response, of which only the token matters.
@@ -91,6 +97,13 @@ impl Judge {
             return false;
         }
         let status = head.status;
+        match head.coding.map(Decoder::of) {
+            None => {}
+            Some(Some(decoder)) if head.coding == self.plan.accepts.map(str::as_bytes) => {
+                self.decoder = decoder
+            }
+            Some(_) => self.fault("it is encoded in a way that its client does not take"),
+        }
         if head.token.is_some() {
             self.speaker = Some(Speaker::Origin);
             if status != self.plan.mode.status() {
@@ -128,6 +141,16 @@ impl Judge {
 
     /// Checks a piece of the body; returns whether to continue reading.
     pub(super) fn body(&mut self, data: &[u8]) -> bool {
+        match self.decoder.decode(data) {
+            Ok(decoded) => self.plain_body(&decoded.unwrap_or_else(|| data.to_vec())),
+            Err(error) => {
+                self.fault(&format!("the body cannot be decoded: {error}"));
+                false
+            }
+        }
+    }
+
+    fn plain_body(&mut self, data: &[u8]) -> bool {
         match self.speaker {
             Some(Speaker::Origin) => {
                 if let Some(at) = self.plan.token.difference(self.offset, data) {
@@ -189,6 +212,11 @@ impl Judge {
         let missing = self.plan.answer_bytes().checked_sub(self.offset).filter(|missing| *missing > 0);
         match (end, self.speaker) {
             _ if self.untellable => {}
+            (End::Complete, Some(Speaker::Origin))
+                if self.plan.answer_bytes() > 0 && !self.decoder.is_complete() =>
+            {
+                self.fault("it ends as if complete, but its coding does not");
+            }
             (End::Complete, Some(Speaker::Origin)) => {
                 if let Some(missing) = missing {
                     self.fault(&format!("it ends as if complete, but lacks {missing} bytes"));

@@ -1,6 +1,7 @@
 //! The clients: each sends requests in its own manner over its own connections, and judges the responses.
 
 mod answer;
+mod decoder;
 mod http1;
 mod http2;
 mod judge;

@@ -27,6 +27,7 @@ pub(super) struct AnswerHead {
     pub(super) framing: Framing,
     pub(super) token: Option<Vec<u8>>,
     pub(super) idle: bool,
+    pub(super) coding: Option<Vec<u8>>,
     /// Whether the connection ends after it.
     pub(super) last: bool,
 }
@@ -121,7 +122,8 @@ impl AnswerHead {
         let text = std::str::from_utf8(head).ok()?;
         let mut lines = text.split("\r\n");
         let status = lines.next()?.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()?;
-        let mut answer = Self { status, framing: Framing::Close, token: None, idle: false, last: false };
+        let mut answer =
+            Self { status, framing: Framing::Close, token: None, idle: false, coding: None, last: false };
         for line in lines {
             let (name, value) = line.split_once(':')?;
             let value = value.trim();
@@ -133,6 +135,7 @@ impl AnswerHead {
                 "connection" => answer.last |= value.eq_ignore_ascii_case("close"),
                 "x-token" => answer.token = Some(value.as_bytes().to_vec()),
                 "x-idle" => answer.idle = true,
+                "content-encoding" => answer.coding = Some(value.as_bytes().to_vec()),
                 _ => {}
             }
         }
