@@ -94,6 +94,11 @@ pub fn encode_response(out: &mut impl HeadSink, head: &ResponseHead, forward: &R
     out.end();
 }
 
+/// The fields that a client may get with another body: end-to-end, and not about the framing.
+pub fn end_to_end(head: &ResponseHead) -> impl Iterator<Item = FieldRef<'_>> {
+    head.fields().filter(|field| is_copied_downstream(&head.fields, field, Framing::None))
+}
+
 /// The reason phrase of `status`; empty if the status is not registered (RFC 9110 section 15).
 pub fn canonical_reason(status: u16) -> &'static str {
     match status {

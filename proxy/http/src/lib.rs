@@ -60,7 +60,7 @@ pub use cookie_scope::CookieScope;
 pub use edits::{FieldEdits, is_same_name};
 pub use encode::{RequestForward, encode_request};
 pub use encode_chunk::{encode_chunk, encode_last_chunk};
-pub use encode_response::{ResponseForward, canonical_reason, encode_response};
+pub use encode_response::{ResponseForward, canonical_reason, encode_response, end_to_end};
 pub use error::ParseError;
 pub use expect::Expect;
 pub use field_block::FieldBlock;

@@ -5,9 +5,7 @@ use httparse::{ParserConfig, Response};
 use super::assemble::{Assembly, StreamEnd};
 use super::error::ParseError;
 use super::fields::{FieldRef, Fields, Parsed, Slots, Span};
-use super::framing::Framing;
 use super::grammar::is_field_value;
-use super::headers::is_copied_downstream;
 use super::kind::FieldKind;
 use super::method::Version;
 use super::scan::HeadLimits;
@@ -114,11 +112,6 @@ impl ResponseHead {
     /// All fields, in order.
     pub fn fields(&self) -> impl Iterator<Item = FieldRef<'_>> {
         self.fields.iter()
-    }
-
-    /// The fields that a client may get with another body: end-to-end, and not about the framing.
-    pub fn end_to_end(&self) -> impl Iterator<Item = FieldRef<'_>> {
-        self.fields.iter().filter(|field| is_copied_downstream(&self.fields, field, Framing::None))
     }
 
     /// The value of the first field of this kind.

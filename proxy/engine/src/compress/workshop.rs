@@ -38,7 +38,7 @@ struct Idle {
 pub(super) enum Stream {
     Gzip(GzipStream),
     Zstd(ZstdStream),
-    Brotli(BrotliStream),
+    Brotli(Box<BrotliStream>),
 }
 
 /// A stream, which returns its memory when it is dropped.
@@ -109,7 +109,7 @@ impl Compressors {
                     None => Stream::Zstd(ZstdStream::new(level).ok()?),
                 }
             }
-            Coding::Brotli => Stream::Brotli(BrotliStream::new([1, 4, 7][level as usize], length)),
+            Coding::Brotli => Stream::Brotli(Box::new(BrotliStream::new([1, 4, 7][level as usize], length))),
         })
     }
 
@@ -125,12 +125,13 @@ impl Compressors {
                 stream.reset();
                 idle.gzip.push(stream);
             }
-            Stream::Zstd(mut stream) if idle.zstd.len() < IDLE_MAX => {
-                if stream.reset().is_ok() {
+            Stream::Zstd(mut stream) => {
+                if idle.zstd.len() < IDLE_MAX && stream.reset().is_ok() {
                     idle.zstd.push(stream);
                 }
             }
-            _ => {}
+            // One of Brotli cannot be used again.
+            Stream::Gzip(_) | Stream::Brotli(_) => {}
         }
     }
 }

@@ -133,6 +133,7 @@ impl Connection {
     }
 
     /// Responds with the file that an application has named.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one exchange, which end here")]
     pub(super) async fn send_named(
         &mut self,
         handoff: &Handoff,

@@ -31,7 +31,7 @@ use sluice_core::cluster::{Cluster, Kind};
 use sluice_core::error::{Reason, Side};
 use sluice_core::service::logged::LoggedField;
 use sluice_core::service::slot::Entered;
-use sluice_http::{FieldEdits, RequestHead, ResponseHead};
+use sluice_http::{FieldEdits, RequestHead, ResponseHead, end_to_end};
 use sluice_net::deadline::Deadline;
 use sluice_net::stream::{Reader, Writer};
 
@@ -56,6 +56,8 @@ pub(crate) use transfer::{request_transfer, upload_reason};
 pub(crate) use resources::Resources;
 
 /// The policy of one exchange: the route's settings, or else the cluster's.
+///
+/// Many fields: one for each decision that a route may take about an exchange.
 pub(crate) struct Policy<'a> {
     pub(crate) cluster: &'a Arc<Cluster>,
     pub(crate) retry: Retry,
@@ -231,7 +233,7 @@ impl ReplacedAnswer {
 
     /// The same with a file that the application named.
     fn with_file(head: &ResponseHead, file: NamedFile) -> Box<Self> {
-        let kept = head.end_to_end().filter(|field| !is_of_body(field.name));
+        let kept = end_to_end(head).filter(|field| !is_of_body(field.name));
         let fields = kept.map(|field| (field.name.to_vec(), field.value.to_vec())).collect();
         Box::new(Self { file: Some(file), status: head.status(), fields })
     }
