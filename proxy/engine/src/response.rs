@@ -400,6 +400,8 @@ pub(crate) struct Further<'a> {
     pub(crate) after: &'a [(&'a [u8], &'a [u8])],
     /// The value of Strict-Transport-Security.
     pub(crate) hsts: Option<&'a [u8]>,
+    /// The value of Date (RFC 9110 section 6.6.1), unless the response has one.
+    pub(crate) date: &'a str,
 }
 
 /// Encodes the complete response to `out`, for the request in `head` (which may be empty).
@@ -412,7 +414,7 @@ pub(crate) fn encode(
     pages: &ErrorPages,
     further: Further<'_>,
 ) {
-    let Further { edits, body: own, fields: extra, after, hsts } = further;
+    let Further { edits, body: own, fields: extra, after, hsts, date } = further;
     let (content_type, body) = match own {
         Some(page) => ("text/html; charset=utf-8", Cow::Owned(page.into_bytes())),
         None => local.shown(head, pages),
@@ -435,6 +437,9 @@ pub(crate) fn encode(
         hsts.filter(|_| is_kept(b"Strict-Transport-Security") && is_own(b"Strict-Transport-Security"))
     {
         sink.field(b"Strict-Transport-Security", hsts);
+    }
+    if is_kept(b"Date") && is_own(b"Date") {
+        sink.field(b"Date", date.as_bytes());
     }
     for (name, value) in local.fields.iter().filter(|(name, _)| is_kept(name)) {
         sink.field(name, value);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use sluice_core::clock;
 use sluice_core::error::Reason;
 use sluice_core::router::{encoded_path, normalised};
-use sluice_http::{Acceptance, FieldEdits, Method, http_date};
+use sluice_http::{Acceptance, FieldEdits, Method};
 
 use super::account::Account;
 use super::forward::sent_target;
@@ -214,7 +214,6 @@ impl Connection {
             (None, Some(told)) => String::from_utf8_lossy(told),
             (None, None) => Cow::Borrowed(&*file.content_type),
         };
-        let date = http_date(clock::unix_s());
         let is_later = file.content.file().is_some();
         let local = match plan.has_content {
             true => Local::content(plan.status, &kind, body(file, &plan), is_later.then(|| plan.length())),
@@ -225,7 +224,7 @@ impl Connection {
         let told_fields = told.filter(|_| is_answer).into_iter().flat_map(|told| told.fields.iter());
         let told_fields = told_fields.map(|(name, value)| (&name[..], &value[..]));
         let is_told = |name: &[u8]| told.is_some_and(|told| told.has(name));
-        let own = fields(file, &plan, &date).filter(|(name, _)| !is_told(name));
+        let own = fields(file, &plan).filter(|(name, _)| !is_told(name));
         let told_fields = told_fields.filter(|(name, _)| !name.eq_ignore_ascii_case(b"content-type"));
         let local = local.with_borrowed(own.chain(told_fields)).edited(edits.filter(|_| is_answer));
         let local = if told.is_some() { local.complete() } else { local };
@@ -291,18 +290,13 @@ fn body<'f>(file: &'f StoredFile, plan: &Plan) -> Cow<'f, [u8]> {
 }
 
 /// The fields of a response. A 304 has those that caches may need (RFC 9110 section 15.4.5).
-fn fields<'f>(
-    file: &'f StoredFile,
-    plan: &'f Plan,
-    date: &'f str,
-) -> impl Iterator<Item = (&'f [u8], &'f [u8])> {
+fn fields<'f>(file: &'f StoredFile, plan: &'f Plan) -> impl Iterator<Item = (&'f [u8], &'f [u8])> {
     const OF_CACHES: [&[u8]; 3] = [b"ETag", b"Cache-Control", b"Vary"];
     let is_sent = |name: &[u8]| plan.has_content || (plan.status == 304 && OF_CACHES.contains(&name));
     let own = file.fields.iter().filter(move |(name, _)| is_sent(name));
     let ranges = matches!(plan.status, 200 | 206 | 416).then_some((&b"Accept-Ranges"[..], &b"bytes"[..]));
     let content_range = plan.content_range.as_deref().map(|range| (&b"Content-Range"[..], range));
-    let date = (&b"Date"[..], date.as_bytes());
-    [date].into_iter().chain(own.map(|(name, value)| (*name, &value[..]))).chain(ranges).chain(content_range)
+    own.map(|(name, value)| (*name, &value[..])).chain(ranges).chain(content_range)
 }
 
 /// How long a client may take nothing of a file, in milliseconds.
