@@ -12,6 +12,7 @@ use sluice_core::auth::{Passwords, Users};
 use sluice_core::small_file;
 
 use crate::authority::Authority;
+use crate::files::can_open_below;
 use crate::response::{ErrorPages, PagesError};
 
 /// Maximum size of a file of keys, in bytes.
@@ -50,6 +51,16 @@ impl KeySource {
             (None, url) => Self::Url(url.as_ref().map(ToString::to_string).unwrap_or_default()),
         }
     }
+}
+
+/// Why files of a route cannot be opened at all.
+fn unopenable(route: &Route, path: &str) -> Option<EquipmentError> {
+    let of_files = route.files.iter().map(|files| &files.root);
+    let of_application =
+        route.sendfile.iter().flat_map(|sendfile| sendfile.roots.iter().chain(sendfile.accel.values()));
+    let mut folders = of_files.chain(of_application);
+    let error = folders.find_map(|folder| can_open_below(folder).err())?;
+    Some(format!("{path}: files cannot be opened: openat2(2), of Linux 5.6, is denied here: {error}").into())
 }
 
 /// Secrets are never mixed with public keys: the configuration refuses it.
@@ -110,6 +121,7 @@ impl Equipment {
             let path = format!("routes[{index}]");
             problems.extend(loaded.load_networks(route.access.as_ref(), &format!("{path}.access")));
             problems.extend(loaded.load_pages(route, &path).err());
+            problems.extend(unopenable(route, &path));
             let of_auth = match &route.auth {
                 Some(Auth::Basic(basic)) => {
                     loaded.load_users(&basic.file, &format!("{path}.auth.basic.file"))

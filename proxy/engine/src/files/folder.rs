@@ -7,8 +7,29 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
+use nix::sys::stat::Mode;
 use sluice_core::clock;
 use sluice_ring as ring;
+
+/// Whether the kernel lets files be opened below a folder (openat2(2); 5.6). Where a container denies the call, every file
+/// would otherwise seem to be missing. A folder that cannot be opened is another matter.
+///
+/// # Errors
+/// The call is denied, or not known.
+pub(crate) fn can_open_below(path: &Path) -> io::Result<()> {
+    let Ok(folder) =
+        nix::fcntl::open(path, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
+    else {
+        return Ok(());
+    };
+    let how = OpenHow::new().flags(OFlag::O_PATH | OFlag::O_CLOEXEC).resolve(ResolveFlag::RESOLVE_BENEATH);
+    match openat2(&folder, ".", how) {
+        Err(error @ (Errno::EPERM | Errno::ENOSYS)) => Err(error.into()),
+        _ => Ok(()),
+    }
+}
 
 /// Folders by path. Each is opened again from time to time: a deployment replaces the link that leads to it.
 #[derive(Default)]

@@ -15,6 +15,7 @@ mod store;
 mod stored;
 
 pub(crate) use find::{Found, Wanted};
+pub(crate) use folder::can_open_below;
 pub(crate) use handoff::{HANDOFF_ANSWERS, Handoff, NamedFile, handoff_fields, is_of_body};
 pub(crate) use listing::page;
 pub(crate) use plan::Plan;
