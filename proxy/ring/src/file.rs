@@ -82,8 +82,8 @@ pub async fn open_beneath(folder: &Fd, path: CString) -> io::Result<OwnedFd> {
     Ok(opened)
 }
 
-/// Whether the kernel has these bytes of a file in memory, so that to send them does not wait. `None` if it cannot tell
-/// (cachestat(2); 6.5).
+/// Whether the kernel has these bytes of a file in memory, so that to send them does not wait: by cachestat(2) (6.5), or
+/// by trying some of them. `None` if it cannot tell.
 pub fn is_resident(file: &Fd, offset: u64, count: u64) -> Option<bool> {
     resident::is_resident(file, offset, count)
 }

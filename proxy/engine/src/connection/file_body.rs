@@ -17,6 +17,9 @@ use crate::progress::Progress;
 /// Bytes that are looked at and sent at once, so that others have their turn.
 const STEP_BYTES: u64 = 512 * 1024;
 
+/// What has happened to a file that has no more bytes.
+const SHORTER: &str = "it became shorter while it was sent";
+
 impl Connection {
     /// Sends the head and all parts. The last bytes may still be in flight on return.
     ///
@@ -54,7 +57,7 @@ impl Connection {
                 let io = &mut self.io;
                 let sent =
                     io.deadline.run(io.writer.send_file(head, file, at..at + step, &io.deadline)).await;
-                sent.ok_or(Reason::ClientStalled)?.map_err(|error| blame(&error))?;
+                sent.ok_or(Reason::ClientStalled)?.map_err(|error| self.blame(&error))?;
                 progress.bytes_out += step;
                 at += step;
                 if at < end {
@@ -122,13 +125,13 @@ impl Connection {
             (outcome, out) = ring::read_at(file, out, missing, at).await;
             match outcome {
                 Ok(0) => {
-                    report(&io::Error::other("it became shorter while it was sent"));
+                    self.report(&io::Error::other(SHORTER));
                     return Err(Reason::FileFailed);
                 }
                 Ok(count) => at += count as u64,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
-                    report(&error);
+                    self.report(&error);
                     return Err(Reason::FileFailed);
                 }
             }
@@ -153,19 +156,23 @@ impl Connection {
         self.io.writer.shrink(SMALL_BYTES);
         sent.ok_or(Reason::ClientStalled)?.map_err(|_| Reason::ClientGone)
     }
-}
 
-/// Whether the file or the client is to blame.
-fn blame(error: &io::Error) -> Reason {
-    match error.raw_os_error() {
-        None if error.kind() == io::ErrorKind::UnexpectedEof => {
-            report(&io::Error::other("it became shorter while it was sent"));
-            Reason::FileFailed
+    /// Whether the file or the client is to blame.
+    fn blame(&self, error: &io::Error) -> Reason {
+        match error.raw_os_error() {
+            None if error.kind() == io::ErrorKind::UnexpectedEof => {
+                self.report(&io::Error::other(SHORTER));
+                Reason::FileFailed
+            }
+            Some(libc::EIO | libc::EINVAL | libc::ENOMEM) => {
+                self.report(error);
+                Reason::FileFailed
+            }
+            _ => Reason::ClientGone,
         }
-        Some(libc::EIO | libc::EINVAL | libc::ENOMEM) => {
-            report(error);
-            Reason::FileFailed
-        }
-        _ => Reason::ClientGone,
+    }
+
+    fn report(&self, error: &io::Error) {
+        report(error, self.session.head.target());
     }
 }

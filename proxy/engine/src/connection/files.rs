@@ -32,25 +32,36 @@ impl Connection {
         transfer: &mut Transfer,
     ) -> Option<Next> {
         let head = &self.session.head;
-        if !matches!(head.method(), Method::Get | Method::Head) || head.upgrade().is_some() {
+        let is_local = matches!(entry.target, Target::Local);
+        let is_upgrade = head.upgrade().is_some() && !is_local;
+        if !matches!(head.method(), Method::Get | Method::Head) || is_upgrade {
             return self.refuse_method(entry, account, transfer).await;
         }
         let worker = Rc::clone(&self.worker);
         let target = sent_target(entry, head);
         let end = memchr::memchr(b'?', &target).unwrap_or(target.len());
-        let path = normalised(&target[..end]).into_owned();
+        let mut path = normalised(&target[..end]).into_owned();
         let config = &account.snapshot.config;
-        let wanted = Wanted {
-            route: files,
-            path: &path,
-            acceptance: Acceptance::of(head),
-            limits: &config.file_cache,
-            workers: config.worker_count(),
-        };
-        let found = match worker.resources().files.recent(&wanted) {
-            Some(file) => Ok(Found::File(file)),
-            // Boxed, because most requests do not need it.
-            None => Box::pin(worker.resources().files.find(&wanted)).await,
+        let acceptance = Acceptance::of(head);
+        let is_named_as_folder = normalised(head.path()).ends_with(b"/");
+        let found = loop {
+            let wanted = Wanted {
+                route: files,
+                path: &path,
+                acceptance,
+                limits: &config.file_cache,
+                workers: config.worker_count(),
+            };
+            let found = match worker.resources().files.recent(&wanted) {
+                Some(file) => Ok(Found::File(file)),
+                // Boxed, because most requests do not need it.
+                None => Box::pin(worker.resources().files.find(&wanted)).await,
+            };
+            if !matches!(found, Ok(Found::Folder)) || !is_named_as_folder {
+                break found;
+            }
+            // The client's path has its slash, and `rewrite` has led to a folder without one.
+            path.push(b'/');
         };
         match found {
             Ok(Found::File(file)) => Some(Box::pin(self.send_file(&file, entry, account, transfer)).await),
@@ -107,7 +118,7 @@ impl Connection {
         account: &Account,
         transfer: &mut Transfer,
     ) -> Next {
-        report(error);
+        report(error, self.session.head.target());
         let reason = Reason::FileFailed;
         self.answer_locally(account, &Local::reason(reason), Some(reason), transfer).await
     }
@@ -169,7 +180,7 @@ impl Connection {
             Ok(Some(file)) => file,
             Ok(None) => return self.refuse_named(named, account, (keep_alive, transfer, progress)).await,
             Err(error) => {
-                report(&error);
+                report(&error, self.session.head.target());
                 return self.fail(account, progress, Reason::FileFailed, transfer).await;
             }
         };
@@ -188,11 +199,13 @@ impl Connection {
         (keep_alive, transfer, mut progress): (bool, &Transfer, Progress),
     ) -> Next {
         let route = account.route.map(|index| account.snapshot.routes[index as usize].config.name.as_str());
-        tracing::warn!(
-            route,
-            file = named.shown(),
-            "an application named a file that is not in the folders of sendfile, or cannot be read"
-        );
+        if is_due() {
+            tracing::warn!(
+                route,
+                file = named.shown(),
+                "an application named a file that is not in the folders of sendfile, or cannot be read"
+            );
+        }
         let reason = Reason::SendfileRefused;
         let keep_alive = self.answer(account, &Local::reason(reason), keep_alive, &mut progress).await;
         self.record(account, &progress, Some(reason));
@@ -208,11 +221,14 @@ impl Connection {
         mut progress: Progress,
     ) -> Result<bool, Next> {
         let Sending { file, told, edits, .. } = *sending;
-        let plan = self.plan(file, told);
-        let kind = match (&plan.boundary, told.and_then(ReplacedAnswer::content_type)) {
-            (Some(boundary), _) => format!("multipart/byteranges; boundary={boundary}").into(),
-            (None, Some(told)) => String::from_utf8_lossy(told),
-            (None, None) => Cow::Borrowed(&*file.content_type),
+        let is_type = |field: &&(Vec<u8>, Vec<u8>)| field.0.eq_ignore_ascii_case(b"content-type");
+        let edited = edits.and_then(|edits| edits.set.iter().find(is_type)).map(|(_, value)| &value[..]);
+        let kind = edited.or(told.and_then(ReplacedAnswer::content_type)).map(String::from_utf8_lossy);
+        let kind = kind.unwrap_or(Cow::Borrowed(&*file.content_type));
+        let plan = self.plan(file, &kind, told);
+        let kind = match &plan.boundary {
+            Some(boundary) => format!("multipart/byteranges; boundary={boundary}").into(),
+            None => kind,
         };
         let is_later = file.content.file().is_some();
         let local = match plan.has_content {
@@ -226,8 +242,12 @@ impl Connection {
         let is_told = |name: &[u8]| told.is_some_and(|told| told.has(name));
         let own = fields(file, &plan).filter(|(name, _)| !is_told(name));
         let told_fields = told_fields.filter(|(name, _)| !name.eq_ignore_ascii_case(b"content-type"));
-        let local = local.with_borrowed(own.chain(told_fields)).edited(edits.filter(|_| is_answer));
-        let local = if told.is_some() { local.complete() } else { local };
+        let has_own_type = plan.boundary.is_some() || plan.status == 304;
+        let edits_without = edits.filter(|_| has_own_type).map(without_type);
+        let edits = edits_without.as_ref().or(edits).filter(|_| is_answer);
+        let local = local.with_borrowed(own.chain(told_fields)).edited(edits);
+        // The changes of an application's response have all fields of the route; a status alone gets them as usual.
+        let local = if told.is_some() && is_answer { local.complete() } else { local };
         let is_sent = plan.has_content && self.session.head.method() != Method::Head;
         let Some(fd) = file.content.file().filter(|_| is_sent) else {
             let keep_alive = self.answer(account, &local, keep_alive, &mut progress).await;
@@ -240,19 +260,22 @@ impl Connection {
         };
         self.io.deadline.set(sending.patience_ms);
         let sent = self.send_parts(opening, &plan, fd, &mut progress).await;
+        if sent == Err(Reason::FileFailed) {
+            file.doubt();
+        }
         self.record(account, &progress, sent.err());
         sent.map(|()| keep_alive).map_err(|_| Next::Abort { reset: true })
     }
 
-    fn plan(&self, file: &StoredFile, told: Option<&ReplacedAnswer>) -> Plan {
+    fn plan(&self, file: &StoredFile, kind: &str, told: Option<&ReplacedAnswer>) -> Plan {
         let head = &self.session.head;
         let is_read = matches!(head.method(), Method::Get | Method::Head);
         match told {
             // What is said of a failure, or in response to a change, is not what a client may have already.
-            Some(told) if told.status != 200 || !is_read => Plan::all(file, told.status),
+            Some(told) if !is_of_content(told.status) || !is_read => Plan::all(file, told.status),
             _ => {
                 let boundary = || format!("{:032x}", self.worker.with_random(|random| random.u128(..)));
-                Plan::new(file, head, clock::unix_s(), boundary)
+                Plan::new((file, kind), head, clock::unix_s(), boundary)
             }
         }
     }
@@ -267,6 +290,21 @@ struct Sending<'a> {
     edits: Option<&'a FieldEdits>,
     /// How long the client may take nothing of it, in milliseconds.
     patience_ms: u64,
+}
+
+/// Whether an application's status is of the whole content. It knows nothing of ranges of a file that it does not send.
+fn is_of_content(status: u16) -> bool {
+    matches!(status, 200 | 206 | 416)
+}
+
+/// The changes for a response whose type is not that of the file: the one of several ranges, and one without content.
+fn without_type(edits: &FieldEdits) -> FieldEdits {
+    let is_other = |name: &[u8]| !name.eq_ignore_ascii_case(b"content-type");
+    let mut edits = edits.clone();
+    edits.remove.retain(|name| is_other(name));
+    edits.set.retain(|(name, _)| is_other(name));
+    edits.add.retain(|(name, _)| is_other(name));
+    edits
 }
 
 /// The part of the body that is in memory.
@@ -309,11 +347,17 @@ fn patience_ms(entry: &RouteEntry) -> u64 {
 }
 
 /// Logs that a file cannot be read, at limited intervals.
-pub(super) fn report(error: &std::io::Error) {
+pub(super) fn report(error: &std::io::Error, target: &[u8]) {
+    if is_due() {
+        let target = String::from_utf8_lossy(target);
+        tracing::error!(%error, %target, "the file for a request cannot be read");
+    }
+}
+
+/// Whether the last message about a file was long enough ago.
+fn is_due() -> bool {
     static NEXT_MS: AtomicU64 = AtomicU64::new(0);
     let now = clock::now_ms();
     let due = |next: u64| (now >= next).then_some(now + REPORT_MS);
-    if NEXT_MS.fetch_update(Relaxed, Relaxed, due).is_ok() {
-        tracing::error!(%error, "a file of a route cannot be read");
-    }
+    NEXT_MS.fetch_update(Relaxed, Relaxed, due).is_ok()
 }

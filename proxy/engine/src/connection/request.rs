@@ -118,7 +118,7 @@ impl Connection {
                             .as_deref()
                             .map_or(entry.response_edits.as_ref(), |edits| Some(&edits.response));
                         let local = self.local_answer(entry, &account).edited(edits);
-                        self.answer_locally(&account, &local, None, &mut transfer).await
+                        self.answer_locally(&account, &local, local.failure(), &mut transfer).await
                     }
                 }
             }

@@ -20,7 +20,7 @@ use super::{Failed, ReplacedAnswer, SharedState, chunk_limits, direct};
 use crate::body::{BodyError, Transfer, copy};
 use crate::bypass::Joined;
 use crate::direct::{Armed, Claimed, DirectAnswer, Rest};
-use crate::files::NamedFile;
+use crate::files::{HANDOFF_ANSWERS, NamedFile};
 use crate::opening::Opening;
 use crate::progress::{Progress, Sent};
 
@@ -167,6 +167,10 @@ async fn pass_interim(
     if answer.request.version() == Version::Http10 {
         return Ok(());
     }
+    // Only a final response names a file; nobody else gets to see the name.
+    if shared.policy.handoff.is_some() && NamedFile::of(from.head).is_some() {
+        return Ok(());
+    }
     let forward = ResponseForward { via: shared.policy.via, ..forward_head(answer, Framing::None, true) };
     send_head(shared, from.head, &forward, writer, progress).await
 }
@@ -274,6 +278,9 @@ async fn respond(
     let head_bytes = opening.size() as u64;
     let transfer = Transfer::new(framing, towards, chunk_limits(shared.limits), u64::MAX).encoded(encoder);
     let mut transfer = hold::limited(shared, transfer)?;
+    if shared.policy.handoff.is_some() {
+        transfer.refuse_trailers(|| HANDOFF_ANSWERS.map(|name| name.as_bytes().to_vec()).to_vec());
+    }
     // The received part of the body is checked before the head is sent: a fault found here is still a clean 502.
     from.reader.peek(SMALL_BYTES);
     let taken = transfer.take(from.reader, &mut opening.bytes);

@@ -18,6 +18,8 @@ use super::stored::{Asked, Content, Identity, OpenFile, StoredFile};
 
 /// How often a file is read that changes meanwhile.
 const READS_MAX: usize = 3;
+/// How often a file is opened that cannot be for the moment.
+const OPENS_MAX: usize = 3;
 
 /// What a request asks for.
 pub(crate) struct Wanted<'a> {
@@ -71,7 +73,7 @@ impl FileStore {
     pub(crate) fn recent(&self, wanted: &Wanted<'_>) -> Option<Rc<StoredFile>> {
         let file = self.get(&[&wanted.route.id.to_ne_bytes(), &marks(&wanted.codings()), wanted.path])?;
         let age_ms = clock::now_ms().saturating_sub(file.checked_ms.get());
-        (age_ms < wanted.limits.recheck_ms).then_some(file)
+        (age_ms < wanted.limits.recheck_ms && file.is_unchanged()).then_some(file)
     }
 
     /// Looks for the file.
@@ -79,6 +81,16 @@ impl FileStore {
     /// # Errors
     /// The disk or the process is in trouble; a name that is not there or must not be read is [`Found::Nothing`].
     pub(crate) async fn find(&self, wanted: &Wanted<'_>) -> io::Result<Found> {
+        match self.look(wanted).await {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
+                self.close_all();
+                self.look(wanted).await
+            }
+            found => found,
+        }
+    }
+
+    async fn look(&self, wanted: &Wanted<'_>) -> io::Result<Found> {
         let config = &wanted.route.config;
         let folder = match self.folders.open(&config.root, wanted.limits.recheck_ms).await {
             Err(error) if is_absent(&error) => return Ok(Found::Nothing),
@@ -164,7 +176,9 @@ impl FileStore {
             before.checked_ms.set(clock::now_ms());
             return Ok(before);
         }
-        let (file, is_settled) = read(&asked, opened, wanted.limits).await?;
+        let memory_max = wanted.limits.memory_bytes_max / wanted.workers.max(1) as u64;
+        let object_max = wanted.limits.object_bytes_max.min(memory_max);
+        let (file, is_settled) = read(&asked, opened, object_max).await?;
         let file = Rc::new(file);
         if is_settled {
             self.keep(&key, &file, wanted.limits, wanted.workers);
@@ -185,12 +199,19 @@ fn marks(codings: &[Coding]) -> [u8; 4] {
 /// Opens a name below a folder; `None` if it is not there, or must not be read.
 async fn open(folder: &ring::Fd, name: &[u8]) -> io::Result<Option<Opened>> {
     let Ok(name) = CString::new(name) else { return Ok(None) };
-    let file = match ring::open_beneath(folder, name).await {
-        Err(error) if is_absent(&error) => return Ok(None),
-        file => file?,
-    };
-    let stat = fstat(&file)?;
-    Ok(Some(Opened { file, stat }))
+    for _ in 0..OPENS_MAX {
+        match ring::open_beneath(folder, name.clone()).await {
+            Err(error) if is_absent(&error) => return Ok(None),
+            // A name on its way has changed meanwhile, or another server has a lease of the file.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            file => {
+                let file = file?;
+                let stat = fstat(&file)?;
+                return Ok(Some(Opened { file, stat }));
+            }
+        }
+    }
+    Ok(None)
 }
 
 /// Whether an error means that there is nothing to serve: no such name, one that leads out of the folder, or one that
@@ -201,28 +222,27 @@ fn is_absent(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|code| absent.contains(&code))
 }
 
-/// Reads a small file into memory. Also returns whether it stayed the same meanwhile.
-async fn read(asked: &Asked<'_>, opened: Opened, limits: &FileCache) -> io::Result<(StoredFile, bool)> {
+/// Reads a file of at most `object_max` bytes into memory. Also returns whether it stayed the same meanwhile.
+async fn read(asked: &Asked<'_>, opened: Opened, object_max: u64) -> io::Result<(StoredFile, bool)> {
     let Opened { file, mut stat } = opened;
     let file = ring::Fd::from(file);
     for _ in 0..READS_MAX {
         let identity = Identity::of(&stat);
         let length = identity.length();
-        if length > limits.object_bytes_max {
-            let content = Content::Open(OpenFile::new(file));
-            return Ok((StoredFile::new(asked, identity, content, clock::now_ms()), true));
+        if length > object_max {
+            return Ok((StoredFile::new(asked, identity, Content::Open(OpenFile::new(file))), true));
         }
         let bytes = read_whole(&file, usize::try_from(length).unwrap_or(0)).await?;
         stat = fstat(&file)?;
-        if Identity::of(&stat) == identity && bytes.len() as u64 == length {
-            let content = Content::Memory(bytes.into());
-            return Ok((StoredFile::new(asked, identity, content, clock::now_ms()), true));
+        if Identity::of(&stat) == identity {
+            // Files of some virtual filesystems are shorter than they say; they are as long as what was read.
+            let is_settled = bytes.len() as u64 == length && !identity.is_fresh();
+            return Ok((StoredFile::new(asked, identity, Content::Memory(bytes.into())), is_settled));
         }
     }
     // Somebody writes to it all the time; the client gets what a plain read would give.
-    let identity = Identity::of(&stat);
     let content = Content::Open(OpenFile::new(file));
-    Ok((StoredFile::new(asked, identity, content, clock::now_ms()), false))
+    Ok((StoredFile::new(asked, Identity::of(&stat), content), false))
 }
 
 /// Up to `length` bytes from the start of a file.

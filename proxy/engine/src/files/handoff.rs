@@ -32,7 +32,7 @@ pub(crate) enum NamedFile {
 impl NamedFile {
     /// The file that a response names. An empty name is none, and a response without a body has none.
     pub(crate) fn of(head: &ResponseHead) -> Option<Self> {
-        if matches!(head.status(), 204 | 304) {
+        if matches!(head.status(), 204 | 205 | 304) {
             return None;
         }
         let named = |name| head.get(name).filter(|value| !value.is_empty()).map(<[u8]>::to_vec);
@@ -126,8 +126,19 @@ pub(crate) const HANDOFF_ANSWERS: [&str; 6] = [
 
 /// Whether a field of an application's response is about the body that a file replaces, or about the file itself.
 pub(crate) fn is_of_body(name: &[u8]) -> bool {
-    const OF_BODY: [&[u8]; 7] =
-        [b"accept-ranges", b"content-range", b"date", b"etag", b"last-modified", b"trailer", SENDFILE];
+    const OF_BODY: [&[u8]; 11] = [
+        b"accept-ranges",
+        b"content-digest",
+        b"content-md5",
+        b"content-range",
+        b"date",
+        b"digest",
+        b"etag",
+        b"last-modified",
+        b"repr-digest",
+        b"trailer",
+        SENDFILE,
+    ];
     let name = name.to_ascii_lowercase();
     OF_BODY.contains(&&name[..]) || name.starts_with(b"x-accel-")
 }

@@ -21,9 +21,9 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// The plan for a GET or HEAD.
+    /// The plan for a GET or HEAD of a file with a media type.
     pub(crate) fn new(
-        file: &StoredFile,
+        (file, kind): (&StoredFile, &str),
         head: &RequestHead,
         now_s: u64,
         boundary: impl FnOnce() -> String,
@@ -34,7 +34,10 @@ impl Plan {
             Precondition::Failed => return Self::status(412),
             Precondition::Holds => {}
         }
-        let range = head.get(b"range").filter(|_| head.method() == Method::Get);
+        // Two fields are malformed.
+        let mut ranges = head.fields().filter(|field| field.name.eq_ignore_ascii_case(b"range"));
+        let range = ranges.next().filter(|_| ranges.next().is_none() && head.method() == Method::Get);
+        let range = range.map(|field| field.value);
         let ranges = match range.filter(|_| validators.may_send_range(head, now_s)) {
             Some(range) => Ranges::read(range, file.length),
             None => Ranges::Whole,
@@ -52,7 +55,7 @@ impl Plan {
                     parts: vec![(Vec::new(), part)],
                     ..Self::status(206)
                 },
-                _ => Self::several(file, parts, boundary()),
+                _ => Self::several((file.length, kind), parts, boundary()),
             },
         }
     }
@@ -79,12 +82,11 @@ impl Plan {
     }
 
     /// RFC 9110 section 14.6.
-    fn several(file: &StoredFile, parts: Vec<ByteRange>, boundary: String) -> Self {
+    fn several((length, kind): (u64, &str), parts: Vec<ByteRange>, boundary: String) -> Self {
         let before = |at: usize, part: ByteRange| {
             let line_end = if at == 0 { "" } else { "\r\n" };
-            let kind = &file.content_type;
             let head = format!("{line_end}--{boundary}\r\nContent-Type: {kind}\r\nContent-Range: ");
-            ([head.as_bytes(), &content_range(part, file.length), b"\r\n\r\n"].concat(), part)
+            ([head.as_bytes(), &content_range(part, length), b"\r\n\r\n"].concat(), part)
         };
         Self {
             parts: parts.into_iter().enumerate().map(|(at, part)| before(at, part)).collect(),

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use nix::sys::resource::{Resource, getrlimit};
 use quick_cache::Weighter;
 use quick_cache::unsync::Cache;
 use sluice_config::FileCache;
@@ -33,13 +34,24 @@ struct Kept {
     bytes_max: u64,
 }
 
+/// What a file weighs.
 #[derive(Clone)]
-struct Weight;
+struct Weight {
+    /// An open one: so much that all of them together leave most descriptors to connections.
+    open: u64,
+}
 
 impl Weighter<Box<[u8]>, Rc<StoredFile>> for Weight {
     fn weight(&self, key: &Box<[u8]>, file: &Rc<StoredFile>) -> u64 {
-        key.len() as u64 + file.weight()
+        key.len() as u64 + file.weight(self.open)
     }
+}
+
+/// How many files a worker may keep open: a quarter of the process's descriptors is for all of them.
+fn open_files_max(workers: usize) -> u64 {
+    const SHARE: u64 = 4;
+    let most = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
+    (most / SHARE / workers.max(1) as u64).max(1)
 }
 
 impl FileStore {
@@ -61,11 +73,18 @@ impl FileStore {
         let kept = &mut *self.kept.borrow_mut();
         if kept.as_ref().is_none_or(|kept| kept.bytes_max != bytes_max) {
             let items = usize::try_from(bytes_max / MEAN_BYTES).unwrap_or(usize::MAX).clamp(16, 1 << 20);
-            *kept = Some(Kept { files: Cache::with_weighter(items, bytes_max, Weight), bytes_max });
+            let weight = Weight { open: bytes_max / open_files_max(workers) };
+            *kept = Some(Kept { files: Cache::with_weighter(items, bytes_max, weight), bytes_max });
         }
         if let Some(kept) = kept {
             kept.files.insert(parts.concat().into(), Rc::clone(file));
         }
+    }
+
+    /// Lets go of all descriptors: the process has none left.
+    pub(super) fn close_all(&self) {
+        let kept = self.kept.borrow_mut().take();
+        drop(kept);
     }
 
     /// Lets go of what nobody asks for any more: folders, and files that were not looked at for a while.

@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use nix::sys::stat::FileStat;
+use nix::sys::stat::{FileStat, fstat};
 use sluice_core::clock;
 use sluice_http::{Coding, Validators, http_date};
 use sluice_ring as ring;
@@ -84,6 +85,16 @@ impl Identity {
         }
     }
 
+    /// Whether it has just been written, so that a further change may not show in its times.
+    pub(super) fn is_fresh(&self) -> bool {
+        const TICK: Duration = Duration::from_millis(20);
+        let (seconds, nanoseconds) = self.changed;
+        let changed =
+            Duration::new(u64::try_from(seconds).unwrap_or(0), u32::try_from(nanoseconds).unwrap_or(0));
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        now.saturating_sub(changed) < TICK
+    }
+
     pub(super) fn length(&self) -> u64 {
         u64::try_from(self.size).unwrap_or(0)
     }
@@ -102,7 +113,7 @@ pub(super) struct Asked<'a> {
 }
 
 impl StoredFile {
-    pub(super) fn new(asked: &Asked<'_>, identity: Identity, content: Content, now_ms: u64) -> Self {
+    pub(super) fn new(asked: &Asked<'_>, identity: Identity, content: Content) -> Self {
         // RFC 9110 section 8.8.2.1: not later than Date.
         let modified_s =
             u64::try_from(identity.modified.0).ok().map(|modified| modified.min(clock::unix_s()));
@@ -112,14 +123,17 @@ impl StoredFile {
         fields.extend(asked.cache_control.map(|value| (&b"Cache-Control"[..], value.to_vec())));
         fields.extend(asked.varies.then(|| (&b"Vary"[..], b"Accept-Encoding".to_vec())));
         Self {
-            length: identity.length(),
+            length: match &content {
+                Content::Memory(bytes) => bytes.len() as u64,
+                Content::Open(_) => identity.length(),
+            },
             modified_s,
             content_type: content_type(asked.name),
             etag,
             fields,
             content,
             identity,
-            checked_ms: Cell::new(now_ms),
+            checked_ms: Cell::new(clock::now_ms()),
         }
         .encoded(asked.coding)
     }
@@ -130,19 +144,30 @@ impl StoredFile {
         self
     }
 
+    /// Has it looked at again before it is sent: it is no longer what it was.
+    pub(crate) fn doubt(&self) {
+        self.checked_ms.set(0);
+    }
+
+    /// Whether it is what it was when it was looked at. What is in memory is.
+    pub(super) fn is_unchanged(&self) -> bool {
+        let Some(file) = self.content.file() else { return true };
+        fstat(file).is_ok_and(|stat| Identity::of(&stat) == self.identity)
+    }
+
     /// What conditional requests are compared with.
     pub(crate) fn validators(&self) -> Validators<'_> {
         Validators { etag: &self.etag, modified_s: self.modified_s }
     }
 
-    /// Bytes that it takes, as far as they grow with what is asked for.
-    pub(super) fn weight(&self) -> u64 {
+    /// Bytes that it takes, as far as they grow with what is asked for; `open` is the least for an open file.
+    pub(super) fn weight(&self, open: u64) -> u64 {
         const OVERHEAD: u64 = 512;
         // A descriptor, and the kernel's memory of an open file.
         const DESCRIPTOR: u64 = 4096;
         match &self.content {
             Content::Memory(bytes) => bytes.len() as u64 + OVERHEAD,
-            Content::Open(_) => DESCRIPTOR,
+            Content::Open(_) => DESCRIPTOR.max(open),
         }
     }
 }

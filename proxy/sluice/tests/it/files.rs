@@ -271,6 +271,100 @@ fn a_file_that_becomes_shorter_breaks_the_response_off() {
     let (bytes, _) = wire.rest();
     assert!(bytes.len() < 64 << 20, "{}", bytes.len());
     assert_eq!(proxy.outcome("/shrinks"), (200, "file_failed".to_owned()));
+    // It is as long as it is now.
+    assert_eq!(get(&proxy, "/shrinks", "").body.len(), 4096);
+}
+
+#[test]
+fn a_file_that_is_written_to_in_place_has_another_tag_at_once() {
+    let setup = Setup::to(&[]).without("clusters");
+    let root = folder(&setup, &[("large", &[b'a'; 50_000])]);
+    let setup = setup.with("file_cache", json!({"recheck": "1h"}));
+    let Some(proxy) = setup.with("routes", json!([{"files": {"root": root}}])).start() else { return };
+    let before = get(&proxy, "/large", "");
+    fs::write(root.join("large"), [b'b'; 50_000]).unwrap();
+    let fields = format!("If-Range: {}\r\nRange: bytes=1-2\r\n", before.get("etag").unwrap());
+    let after = get(&proxy, "/large", &fields);
+    assert_eq!((after.status(), after.body.len(), after.body[0]), (200, 50_000, b'b'));
+    assert_ne!(before.get("etag"), after.get("etag"));
+}
+
+#[test]
+fn a_folder_behind_a_rewrite_is_served_without_a_further_slash() {
+    let setup = Setup::to(&[]).without("clusters");
+    let root = folder(&setup, &[("docs/index.html", b"docs"), ("home.html", b"home")]);
+    let Some(proxy) = serve(
+        setup,
+        json!([
+            {"path": "/", "rewrite": "/docs", "files": {"root": root}},
+            {"path_regex": "^/home", "rewrite": "/home.html", "files": {"root": root}},
+            {"path_regex": "^/fix", "rewrite": "/docs", "files": {"root": root}},
+        ]),
+    ) else {
+        return;
+    };
+    assert_eq!(get(&proxy, "/?a=//b", "").text(), "docs");
+    assert_eq!(get(&proxy, "/home/", "").text(), "home");
+    assert_eq!(get(&proxy, "/fix", "").get("location"), Some("/fix/"));
+    assert_eq!(get(&proxy, "/fix/", "").text(), "docs");
+}
+
+#[test]
+fn open_files_leave_descriptors_to_connections() {
+    let setup = Setup::to(&[]).without("clusters").after("ulimit -n 400");
+    let root = folder(&setup, &[]);
+    for at in 0..600 {
+        write(&root.join(format!("f{at}")), &pattern(40_000 + at));
+    }
+    let setup = setup.with("file_cache", json!({"recheck": "1h"}));
+    let Some(proxy) = setup.with("routes", json!([{"files": {"root": root}}])).start() else { return };
+    let mut wire = proxy.connect();
+    for at in 0..600 {
+        let answer = wire.ask(format!("GET /f{at} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        assert_same(&answer.body, &pattern(40_000 + at));
+    }
+    let mut others: Vec<_> = (0..50).map(|_| proxy.connect()).collect();
+    for other in &mut others {
+        assert_eq!(other.ask("GET /f0 HTTP/1.1\r\nHost: a\r\n\r\n").status(), 200);
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_kept_is_not_read_into_memory() {
+    let setup = Setup::to(&[]).without("clusters");
+    let root = folder(&setup, &[("large", &pattern(8 << 20))]);
+    let setup = setup.with("file_cache", json!({"memory_max": "1m", "object_max": "16m"}));
+    let Some(proxy) = setup.with("routes", json!([{"files": {"root": root}}])).start() else { return };
+    let before = proxy.memory_kb();
+    let mut readers: Vec<_> = (0..20).map(|_| proxy.connect()).collect();
+    for reader in &mut readers {
+        reader.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(reader.head().status(), 200);
+    }
+    let after = proxy.memory_kb();
+    assert!(after < before + 20_000, "{before} {after}");
+    for reader in &mut readers {
+        assert_same(&reader.take(8 << 20), &pattern(8 << 20));
+    }
+}
+
+#[test]
+fn files_are_sent_whoever_owns_them() {
+    if !nix::unistd::geteuid().is_root() {
+        return eprintln!("skipped: another user's files need root");
+    }
+    let setup = Setup::to(&[]).without("clusters");
+    let root = folder(&setup, &[("large", &pattern(1_500_000))]);
+    for open in [&setup.folder, &root] {
+        fs::set_permissions(open, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    let setup = setup.with("user", "nobody").with("group", "nogroup");
+    let Some(proxy) = serve(setup, json!([{"files": {"root": root}}])) else { return };
+    for _ in 0..3 {
+        assert_same(&get(&proxy, "/large", "").body, &pattern(1_500_000));
+    }
+    fs::set_permissions(root.join("large"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    assert_eq!(get(&proxy, "/large", "").status(), 404);
 }
 
 #[test]
@@ -317,7 +411,10 @@ fn encoded_files_beside_the_plain_one_are_sent_to_those_that_take_them() {
 #[test]
 fn rules_and_edits_of_the_route_apply_to_files() {
     let setup = Setup::to(&[]).without("clusters");
-    let root = folder(&setup, &[("a-0123abcd.css", b"a"), ("index.html", b"i"), ("x.txt", b"x")]);
+    let root = folder(
+        &setup,
+        &[("a-0123abcd.css", b"a"), ("index.html", b"i"), ("x.txt", b"x"), ("typed.bin", b"0123456789")],
+    );
     let immutable = "public, max-age=31536000, immutable";
     let Some(proxy) = serve(
         setup,
@@ -325,6 +422,7 @@ fn rules_and_edits_of_the_route_apply_to_files() {
             {"files": {"root": root, "cache_control":
                 [{"path_regex": "-[0-9a-f]{8}[.]", "value": immutable}, {"path_regex": "[.]html$|/$", "value": "no-cache"}]},
              "response_headers": {"set": {"X-Frame-Options": "DENY", "X-Path": "{path}"}}},
+            {"path": "/typed.bin", "files": {"root": root}, "response_headers": {"set": {"Content-Type": "text/x-own"}}},
             {"path": "/x.txt", "files": {"root": root, "cache_control": [{"value": "max-age=1"}]},
              "response_headers": {"set": {"Cache-Control": "private"}, "remove": ["etag"]},
              "cors": {"origins": ["https://b.test"]}},
@@ -342,6 +440,13 @@ fn rules_and_edits_of_the_route_apply_to_files() {
     let answer = get(&proxy, "/x.txt", "Origin: https://b.test\r\n");
     assert_eq!((answer.get("cache-control"), answer.get("etag")), (Some("private"), None));
     assert_eq!(answer.get("access-control-allow-origin"), Some("https://b.test"));
+    let answer = get(&proxy, "/typed.bin", "");
+    assert_eq!(answer.get("content-type"), Some("text/x-own"));
+    let answer = get(&proxy, "/typed.bin", "Range: bytes=0-1,3-4\r\n");
+    assert!(answer.get("content-type").unwrap().starts_with("multipart/byteranges; boundary="), "{answer:?}");
+    assert_eq!(answer.text().matches("Content-Type: text/x-own\r\n").count(), 2);
+    let answer = get(&proxy, "/typed.bin", "If-None-Match: *\r\n");
+    assert_eq!((answer.status(), answer.get("content-type")), (304, None));
 }
 
 #[test]
@@ -463,6 +568,9 @@ fn an_application_names_a_file_and_clients_get_it_with_its_fields() {
         let (status, more) = match target.split_once('?') {
             Some((_, "404")) => ("404 Not Found", ""),
             Some((_, "304")) => ("304 Not Modified", ""),
+            Some((_, "206")) => {
+                ("206 Partial Content", "Content-Range: bytes 0-1/6\r\nContent-Digest: sha-256=:a:\r\n")
+            }
             Some((_, "pdf")) => {
                 ("200 OK", "Content-Type: application/pdf\r\nContent-Disposition: inline\r\n")
             }
@@ -515,6 +623,11 @@ fn an_application_names_a_file_and_clients_get_it_with_its_fields() {
     assert_eq!(answer.get("content-disposition"), Some("inline"));
     let answer = ask("GET", "/.hidden?404", "If-None-Match: *\r\n");
     assert_eq!((answer.status(), answer.text()), (404, "hidden"));
+    let answer = ask("GET", "/.hidden?206", "");
+    assert_eq!((answer.status(), answer.text(), answer.get("content-range")), (200, "hidden", None));
+    assert_eq!(answer.get("content-digest"), None);
+    let answer = ask("GET", "/.hidden?pdf", "Range: bytes=0-0,2-2\r\n");
+    assert_eq!(answer.text().matches("Content-Type: application/pdf\r\n").count(), 2);
     let answer = ask("GET", "/.hidden?304", "");
     assert_eq!((answer.status(), answer.get("x-sendfile")), (304, None));
     for target in ["/nothing", "/out.txt", "/../outside.txt", "", "/"] {
