@@ -71,15 +71,20 @@ pub async fn open_beneath(folder: &Fd, path: CString) -> io::Result<OwnedFd> {
     let cached = beneath() | ResolveFlag::from_bits_retain(libc::RESOLVE_CACHED);
     let opened = match openat2(folder, path.as_c_str(), OpenHow::new().flags(READING).resolve(cached)) {
         // Names that are not in memory, or a kernel that does not know the flag.
-        Err(Errno::EAGAIN | Errno::EINVAL) => match Engine::current() {
-            Engine::Epoll => epoll::open_beneath(folder, path).await?,
-            _ => uring::open_beneath(folder, path).await?,
-        },
+        Err(Errno::EAGAIN | Errno::EINVAL) => look_beneath(folder, path).await?,
         opened => opened?,
     };
     // io_uring would otherwise report EAGAIN for a page that is not in memory, on some filesystems.
     fcntl(&opened, FcntlArg::F_SETFL(OFlag::empty()))?;
     Ok(opened)
+}
+
+/// The part of [`open_beneath`] that may wait for a disk.
+pub(crate) async fn look_beneath(folder: &Fd, path: CString) -> io::Result<OwnedFd> {
+    match Engine::current() {
+        Engine::Epoll => epoll::open_beneath(folder, path).await,
+        _ => uring::open_beneath(folder, path).await,
+    }
 }
 
 /// Whether the kernel has these bytes of a file in memory, so that to send them does not wait: by cachestat(2) (6.5), or

@@ -505,6 +505,67 @@ fn connect_returns_its_result() {
 }
 
 #[test]
+fn files_below_a_folder_are_opened_by_each_way_and_nothing_else() {
+    let folder = std::env::temp_dir().join(format!("sluice-ring-beneath-{}", std::process::id()));
+    std::fs::create_dir_all(folder.join("sub")).unwrap();
+    std::fs::write(folder.join("sub/file"), "content").unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", folder.join("out")).unwrap();
+    std::os::unix::fs::symlink("sub/file", folder.join("in")).unwrap();
+    by(&Engine::ALL, |_| async {
+        let root = OwnedFd::from(std::fs::File::open(&folder).unwrap()).into();
+        for (name, wanted) in [
+            ("sub/file", Ok(())),
+            ("in", Ok(())),
+            ("sub/../in", Ok(())),
+            ("nothing", Err(libc::ENOENT)),
+            ("out", Err(libc::EXDEV)),
+            ("../x", Err(libc::EXDEV)),
+            ("/etc/passwd", Err(libc::EXDEV)),
+        ] {
+            let path = std::ffi::CString::new(name).unwrap();
+            let code =
+                |opened: io::Result<OwnedFd>| opened.map(drop).map_err(|error| error.raw_os_error().unwrap());
+            assert_eq!(code(ring::open_beneath(&root, path.clone()).await), wanted, "{name}");
+            assert_eq!(code(file::look_beneath(&root, path).await), wanted, "{name}");
+        }
+    });
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn pages_of_a_file_are_sent_as_far_as_the_socket_takes_them() {
+    let path = std::env::temp_dir().join(format!("sluice-ring-pages-{}", std::process::id()));
+    let content: Vec<u8> = (0..3_000_000_u32).map(|at| (at / 7) as u8).collect();
+    std::fs::write(&path, &content).unwrap();
+    by(&Engine::ALL, |_| async {
+        let file: Fd = OwnedFd::from(std::fs::File::open(&path).unwrap()).into();
+        // It was just written.
+        assert_ne!(ring::is_resident(&file, 0, content.len() as u64), Some(false));
+        let (one, mut other) = UnixStream::pair().unwrap();
+        let one: Fd = OwnedFd::from(one).into();
+        let reading = content.len();
+        let reader = thread::spawn(move || {
+            let mut got = vec![0; reading];
+            io::Read::read_exact(&mut other, &mut got).unwrap();
+            got
+        });
+        let mut at = 0;
+        while at < content.len() {
+            match ring::send_file_now(&one, &file, at as u64, content.len()) {
+                Ok(count) => at += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    ring::poll(&one, libc::POLLOUT).await.unwrap();
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert_eq!(ring::send_file_now(&one, &file, at as u64, 1).unwrap(), 0);
+        assert!(reader.join().unwrap() == content);
+    });
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
 fn files_are_written_and_read_at_any_offset() {
     by(&Engine::ALL, |_| async {
         let directory = std::ffi::CString::new(std::env::temp_dir().to_str().unwrap()).unwrap();

@@ -96,7 +96,8 @@ pub(crate) fn describe(
     edits
 }
 
-fn coding(coding: ContentCoding) -> Coding {
+/// The coding that a keyword stands for.
+pub(crate) fn coding(coding: ContentCoding) -> Coding {
     match coding {
         ContentCoding::Brotli => Coding::Brotli,
         ContentCoding::Zstd => Coding::Zstd,

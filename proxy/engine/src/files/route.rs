@@ -4,8 +4,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use regex::bytes::Regex;
-use sluice_config::{self as config, ContentCoding};
+use sluice_config as config;
 use sluice_http::Coding;
+
+use crate::compress::coding;
 
 /// The `files` of a route, prepared.
 pub(crate) struct FileRoute {
@@ -65,12 +67,4 @@ impl FileRoute {
 /// Configured names are not encoded.
 fn in_normal_form(name: &str) -> Vec<u8> {
     name.replace('%', "%25").into_bytes()
-}
-
-fn coding(coding: ContentCoding) -> Coding {
-    match coding {
-        ContentCoding::Brotli => Coding::Brotli,
-        ContentCoding::Zstd => Coding::Zstd,
-        ContentCoding::Gzip => Coding::Gzip,
-    }
 }

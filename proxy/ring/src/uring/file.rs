@@ -9,18 +9,18 @@ use io_uring::{opcode, squeue, types};
 use super::{Completion, Fd, Finished, lost, outcome, raw, submit};
 use crate::beneath::{READING, beneath};
 
-struct OpenData {
-    /// Kept so that the kernel can read it while the operation runs.
-    _path: CString,
+struct OpenData<K> {
+    /// What the kernel reads while the operation runs, and descriptors that it uses.
+    _kept: K,
 }
 
-impl Finished for OpenData {
+impl<K: Unpin + 'static> Finished for OpenData<K> {
     const BRINGS_DESCRIPTOR: bool = true;
     type Output = io::Result<OwnedFd>;
 
     fn finish(self, Completion { result, .. }: Completion) -> Self::Output {
         outcome(result)?;
-        // SAFETY: a non-negative result of openat is a new descriptor, which nothing else owns yet.
+        // SAFETY: a non-negative result of openat or openat2 is a new descriptor, which nothing else owns yet.
         Ok(unsafe { OwnedFd::from_raw_fd(result) })
     }
 
@@ -34,30 +34,7 @@ pub(crate) async fn open(path: CString, flags: libc::c_int, mode: libc::mode_t) 
     let entry = opcode::OpenAt::new(at, path.as_ptr()).flags(flags | libc::O_CLOEXEC).mode(mode).build();
     // SAFETY: `OpenData` owns the path, whose heap block does not move. The driver keeps it until the operation has
     // ended.
-    unsafe { submit(OpenData { _path: path }, entry) }.await
-}
-
-struct BeneathData {
-    /// Kept so that the kernel can read them while the operation runs.
-    _path: CString,
-    _how: Box<types::OpenHow>,
-    /// Kept so that the descriptor outlives the operation.
-    _folder: Fd,
-}
-
-impl Finished for BeneathData {
-    const BRINGS_DESCRIPTOR: bool = true;
-    type Output = io::Result<OwnedFd>;
-
-    fn finish(self, Completion { result, .. }: Completion) -> Self::Output {
-        outcome(result)?;
-        // SAFETY: a non-negative result of openat2 is a new descriptor, which nothing else owns yet.
-        Ok(unsafe { OwnedFd::from_raw_fd(result) })
-    }
-
-    fn lost() -> Self::Output {
-        Err(lost())
-    }
+    unsafe { submit(OpenData { _kept: path }, entry) }.await
 }
 
 pub(crate) async fn open_beneath(folder: &Fd, path: CString) -> io::Result<OwnedFd> {
@@ -65,9 +42,9 @@ pub(crate) async fn open_beneath(folder: &Fd, path: CString) -> io::Result<Owned
     let flags = READING.bits() as u64;
     let how = Box::new(types::OpenHow::new().flags(flags).resolve(beneath().bits()));
     let entry = opcode::OpenAt2::new(raw(folder), path.as_ptr(), &raw const *how).build();
-    // SAFETY: `BeneathData` owns the descriptor, and path and flags on the heap, which do not move. The driver keeps it
+    // SAFETY: `OpenData` owns the descriptor, and path and flags on the heap, which do not move. The driver keeps it
     // until the operation has ended.
-    unsafe { submit(BeneathData { _path: path, _how: how, _folder: Fd::clone(folder) }, entry) }.await
+    unsafe { submit(OpenData { _kept: (path, how, Fd::clone(folder)) }, entry) }.await
 }
 
 struct UnlinkData {

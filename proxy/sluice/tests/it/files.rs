@@ -292,19 +292,19 @@ fn a_file_that_is_written_to_in_place_has_another_tag_at_once() {
 #[test]
 fn a_folder_behind_a_rewrite_is_served_without_a_further_slash() {
     let setup = Setup::to(&[]).without("clusters");
-    let root = folder(&setup, &[("docs/index.html", b"docs"), ("home.html", b"home")]);
+    let root = folder(&setup, &[("docs/index.html", b"docs"), ("start.html", b"home")]);
     let Some(proxy) = serve(
         setup,
         json!([
             {"path": "/", "rewrite": "/docs", "files": {"root": root}},
-            {"path_regex": "^/home", "rewrite": "/home.html", "files": {"root": root}},
+            {"path_regex": "^/start", "rewrite": "/start.html", "files": {"root": root}},
             {"path_regex": "^/fix", "rewrite": "/docs", "files": {"root": root}},
         ]),
     ) else {
         return;
     };
     assert_eq!(get(&proxy, "/?a=//b", "").text(), "docs");
-    assert_eq!(get(&proxy, "/home/", "").text(), "home");
+    assert_eq!(get(&proxy, "/start/", "").text(), "home");
     assert_eq!(get(&proxy, "/fix", "").get("location"), Some("/fix/"));
     assert_eq!(get(&proxy, "/fix/", "").text(), "docs");
 }
