@@ -10,6 +10,8 @@ use super::text;
 /// Maximum number of media types or fields of one route.
 const ITEMS_MAX: usize = 200;
 
+/// The pattern of every type.
+const ANY: &str = "*/*";
 /// Media types that shrink, and that applications do not compress themselves.
 const TYPES: [&str; 20] = [
     "text/*",
@@ -85,7 +87,7 @@ keys! { Compress, settle consistent {
 }}
 
 keys! { Compression {
-    // Some two hundred streams of the largest kind at the same time.
+    // Eighty responses of the largest kind at the same time, of all workers together.
     memory_bytes_max: 256 << 20, number(0..=1 << 40);
     // Beyond it, a worker works more for the size of responses than for the responses.
     cpu_percent_max: 50, number(1..=100);
@@ -96,7 +98,11 @@ fn media_type(text: &str) -> text::Check {
         !part.is_empty()
             && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$&-^_.+*".contains(&byte))
     };
+    let stars = text.matches('*').count();
     match text.split_once('/') {
+        _ if stars > 1 && text != ANY => {
+            Err(format!("{} has more than one *; write one, or {ANY} for every type", quote(text)).into())
+        }
         Some((kind, rest)) if fits(kind) && fits(rest) => Ok(()),
         _ => {
             Err(format!("{} is not a media type; write one such as text/html or text/*", quote(text)).into())
@@ -125,7 +131,11 @@ impl Compress {
     /// Whether bodies of this type, without its parameters, are encoded.
     pub fn takes(&self, media_type: &[u8]) -> bool {
         let media_type = media_type.to_ascii_lowercase();
+        // gRPC has a field of its own for the coding of its messages.
+        let is_grpc = media_type.starts_with(b"application/grpc");
         self.types.iter().any(|pattern| match pattern.split_once('*') {
+            _ if pattern == ANY => !is_grpc,
+            Some(_) if is_grpc => false,
             Some((before, after)) => {
                 media_type.len() >= before.len() + after.len()
                     && media_type.starts_with(before.as_bytes())
@@ -153,11 +163,20 @@ mod tests {
         ] {
             assert!(compress.takes(taken.as_bytes()), "{taken}");
         }
-        for left in
-            ["image/png", "application/octet-stream", "application/grpc", "", "text", "application/zip"]
-        {
+        for left in [
+            "image/png",
+            "application/octet-stream",
+            "application/grpc",
+            "application/grpc+json",
+            "",
+            "text",
+            "application/zip",
+        ] {
             assert!(!compress.takes(left.as_bytes()), "{left}");
         }
+        let any = Compress { types: vec!["*/*".to_owned()], ..Compress::default() };
+        assert!(any.takes(b"image/png") && !any.takes(b"application/grpc"));
+        assert!(media_type("*/*").is_ok() && media_type("*/*+json").is_err());
         assert!(
             media_type("text/*").is_ok()
                 && media_type("text").is_err()

@@ -65,7 +65,7 @@ words!(ContentCoding {
 pub struct FileCache {
     /// Bytes of all workers together, for contents and for what is known of open files; 0 keeps nothing.
     pub memory_bytes_max: u64,
-    /// The largest file whose content is kept, in bytes; of larger ones the descriptor is.
+    /// The largest file whose content is kept, in bytes; of larger ones the open descriptor is kept.
     pub object_bytes_max: u64,
     /// How long a file is served before it is looked at again, in milliseconds.
     pub recheck_ms: u64,

@@ -405,7 +405,7 @@ fn refuse_idle_keys(fields: &Fields<'_>, route: &Route) {
         ("retry", route.retry.is_some()),
         ("error_pages_for", route.error_pages_for.is_some()),
         ("sendfile", route.sendfile.is_some()),
-        ("compress", route.compress.is_some() && without_files),
+        ("compress", route.compress.is_some()),
     ];
     for (key, given) in idle.into_iter().chain(route.buffering.differences()) {
         if given {

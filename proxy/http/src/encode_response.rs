@@ -29,7 +29,7 @@ pub struct ResponseForward<'a> {
     pub request_method: Method,
     /// Whether to add a Via (RFC 9110 section 7.6.3).
     pub via: bool,
-    /// Whether the body is encoded on the way, so that the length in the head is another one's.
+    /// Whether the body is encoded on the way, so that the Content-Length of the head does not apply.
     pub is_encoded: bool,
     /// Whether this is a 101 that the client requested and that starts a tunnel.
     pub upgrade: bool,

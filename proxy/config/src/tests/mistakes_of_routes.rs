@@ -115,7 +115,7 @@ const ROUTES: &[(&str, &str)] = &[
     ),
     (
         "{cluster: api, sendfile: {accel: {/p/../q: /a}}}",
-        "5: routes[0].sendfile.accel./p/../q: \"/p/../q\" has a dot segment; write the path that it means",
+        "5: routes[0].sendfile.accel.\"/p/../q\": \"/p/../q\" has a dot segment; write the path that it means",
     ),
     (
         "{respond: {}, sendfile: {roots: [/a]}}",

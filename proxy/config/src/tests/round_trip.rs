@@ -141,7 +141,7 @@ prop_compose! {
                 cache_control: vec![CacheRule { path_regex: strip.then(|| "[.]css$".to_owned()), value: "no-cache".into() }],
                 listing: strip,
             }).filter(|_| forwards),
-            compress: (client && forwards).then(|| Compress {
+            compress: (client && forwards && !most.is_multiple_of(2)).then(|| Compress {
                 algorithms: vec![ContentCoding::Gzip],
                 level: CompressLevel::Best,
                 skip_with: Vec::new(),

@@ -5,10 +5,12 @@ use std::io::Write;
 use ::brotli::CompressorWriter;
 use ::brotli::enc::BrotliEncoderParams;
 
-/// Bytes of a stream: the window, the input and the hash tables of qualities up to 7.
+/// Bytes of a stream: the window, the input and the hash table, which has 2 MiB at quality 6.
 pub(super) const BYTES: u64 = 3 * 1024 * 1024;
 /// The window as a power of two: 128 KiB.
 const WINDOW_LOG: i32 = 17;
+/// The largest length that the encoder is told. From 1 MiB on it would take a larger table.
+const HINT_MAX: u64 = (1 << 20) - 1;
 /// Room for output within the encoder.
 const ROOM: usize = 8 * 1024;
 
@@ -24,7 +26,7 @@ impl BrotliStream {
         let params = BrotliEncoderParams {
             quality,
             lgwin: WINDOW_LOG,
-            size_hint: length.and_then(|length| usize::try_from(length).ok()).unwrap_or(0),
+            size_hint: usize::try_from(length.unwrap_or(0).min(HINT_MAX)).unwrap_or(0),
             ..BrotliEncoderParams::default()
         };
         Self { writer: Some(CompressorWriter::with_params(Vec::new(), ROOM, &params)) }

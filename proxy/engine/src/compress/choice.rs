@@ -12,6 +12,8 @@ const OF_BYTES: [&[u8]; 6] =
 pub(crate) enum Choice {
     /// This client gets it plain. Caches learn that others may not.
     Plain,
+    /// It stands for a response that was encoded: the client has named its weak tag.
+    Revalidated,
     /// It is encoded.
     Encode(Coding),
 }
@@ -24,8 +26,10 @@ pub(crate) fn choose(
     framing: Framing,
 ) -> Option<Choice> {
     if response.status() == 304 {
-        // It stands for a response that may have been encoded.
-        return Some(Choice::Plain);
+        let tag = response.get(b"etag").map(|tag| [b"W/", tag].concat());
+        let named = request.get(b"if-none-match").zip(tag);
+        let was_encoded = named.is_some_and(|(named, tag)| memchr::memmem::find(named, &tag).is_some());
+        return Some(if was_encoded { Choice::Revalidated } else { Choice::Plain });
     }
     if !is_encodable(config, request, response, framing) {
         return None;
@@ -48,7 +52,8 @@ fn is_encodable(config: &Compress, request: &RequestHead, response: &ResponseHea
         _ => declared_length(response),
     };
     let is_head = request.method() == Method::Head;
-    if length.is_some_and(|length| length < config.body_bytes_min) || (framing.is_empty() && !is_head) {
+    if length.is_some_and(|length| length < config.body_bytes_min.max(1)) || (framing.is_empty() && !is_head)
+    {
         return false;
     }
     let kind = response.get(b"content-type").unwrap_or_default();
@@ -69,6 +74,11 @@ fn lists(response: &ResponseHead, name: &[u8], member: &[u8]) -> bool {
     members.any(|one| one.trim_ascii().eq_ignore_ascii_case(member))
 }
 
+/// Fields that would not be true as trailers of an encoded body.
+pub(crate) fn trailers_of_bytes() -> impl Iterator<Item = Vec<u8>> {
+    OF_BYTES.iter().map(|name| name.to_vec())
+}
+
 /// The changes of the route, and those that tell of the choice. With `padding` the head has a length of its own: if
 /// the body has a secret and something that an attacker chose, its length would otherwise tell how much they have in
 /// common (BREACH).
@@ -79,16 +89,20 @@ pub(crate) fn describe(
     padding: Option<String>,
 ) -> FieldEdits {
     let mut edits = edits.cloned().unwrap_or_default();
-    if !lists(response, b"vary", b"accept-encoding") && !lists(response, b"vary", b"*") {
+    let names = |member: &[u8]| lists(response, b"vary", member) && !edits.takes_out(b"vary");
+    if !names(b"accept-encoding") && !names(b"*") {
         edits.add.push((b"Vary".to_vec(), b"Accept-Encoding".to_vec()));
     }
-    let Choice::Encode(coding) = choice else { return edits };
+    if choice == Choice::Plain {
+        return edits;
+    }
     // RFC 9110 section 8.8.1: the same tag for two representations is weak.
     if let Some(tag) = response.get(b"etag").filter(|tag| tag.starts_with(b"\""))
         && !edits.takes_out(b"etag")
     {
         edits.set.push((b"ETag".to_vec(), [b"W/", tag].concat()));
     }
+    let Choice::Encode(coding) = choice else { return edits };
     // A range would be one of the encoded bytes, which nobody has kept.
     edits.remove.push(b"accept-ranges".to_vec());
     edits.set.push((b"Content-Encoding".to_vec(), coding.name().into()));
@@ -147,7 +161,8 @@ mod tests {
             (200, "Content-Type: image/png\r\n", Framing::Chunked, None),
             (204, HTML, Framing::None, None),
             (206, HTML, Framing::Length(5000), None),
-            (304, "", Framing::None, Some(Choice::Plain)),
+            (304, "ETag: \"a\"\r\n", Framing::None, Some(Choice::Plain)),
+            (200, HTML, Framing::Length(0), None),
             (200, "Content-Type: text/html\r\nContent-Encoding: br\r\n", Framing::Chunked, None),
             (200, "Content-Type: text/html\r\nContent-Digest: sha-256=:a:\r\n", Framing::Chunked, None),
             (
@@ -201,6 +216,15 @@ mod tests {
             let head = response(200, &format!("Vary: {vary}\r\n"));
             assert!(!describe(Choice::Plain, &head, None, None).adds(b"vary"), "{vary}");
         }
+        let head = response(200, "Vary: Accept-Encoding\r\n");
+        let other = FieldEdits { set: vec![(b"Vary".to_vec(), b"Origin".to_vec())], ..FieldEdits::default() };
+        assert!(describe(Choice::Plain, &head, Some(&other), None).adds(b"vary"));
+        let named = request("If-None-Match: W/\"a\"\r\n");
+        let head = response(304, "ETag: \"a\"\r\n");
+        let choice = choose(&Compress::default(), &named, &head, Framing::None);
+        assert_eq!(choice, Some(Choice::Revalidated));
+        let edits = describe(Choice::Revalidated, &head, None, None);
+        assert_eq!(edits.set, [(b"ETag".to_vec(), b"W/\"a\"".to_vec())]);
         let own = FieldEdits { remove: vec![b"etag".to_vec()], ..FieldEdits::default() };
         assert!(describe(Choice::Encode(Coding::Gzip), &response_head, Some(&own), None).set.len() == 1);
     }

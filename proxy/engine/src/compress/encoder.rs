@@ -163,7 +163,8 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(7);
         for coding in Coding::ALL {
             for round in 0..400 {
-                let level = [CompressLevel::Fast, CompressLevel::Balanced][random.usize(..2)];
+                let levels = [CompressLevel::Fast, CompressLevel::Balanced, CompressLevel::Best];
+                let level = levels[random.usize(..3)];
                 let flushes = random.bool();
                 let letters = random.u32(2..200);
                 let body: Vec<u8> = (0..random.usize(..5_000)).map(|_| random.u32(..letters) as u8).collect();

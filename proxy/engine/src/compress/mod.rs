@@ -12,6 +12,6 @@ mod pace;
 mod workshop;
 mod zstd;
 
-pub(crate) use choice::{Choice, choose, coding, describe};
+pub(crate) use choice::{Choice, choose, coding, describe, trailers_of_bytes};
 pub(crate) use encoder::Encoder;
 pub(crate) use workshop::Compressors;

@@ -58,7 +58,7 @@ fn percent(spent: Duration, elapsed: Duration) -> u64 {
 
 /// One step at a time, and back only when there is room for the next one.
 fn next(effort: Effort, percent: u64, percent_max: u64) -> Effort {
-    let (is_over, has_room) = (percent > percent_max, percent < percent_max / 2);
+    let (is_over, has_room) = (percent > percent_max, percent * 2 <= percent_max.saturating_sub(1));
     match effort {
         Effort::Full if is_over => Effort::Little,
         Effort::Little if is_over => Effort::Nothing,
@@ -86,6 +86,7 @@ mod tests {
         ] {
             assert_eq!(next(effort, percent, 50), wanted, "{effort:?} {percent}");
         }
+        assert_eq!([next(Nothing, 0, 1), next(Little, 0, 1), next(Little, 1, 2)], [Little, Full, Little]);
         assert_eq!(percent(Duration::from_millis(50), Duration::from_millis(200)), 25);
     }
 

@@ -44,8 +44,8 @@ pub(super) enum Stream {
 /// A stream, which returns its memory when it is dropped.
 pub(super) struct Place {
     pub(super) stream: Option<Stream>,
-    /// Whether its body has ended. Only then the context is used again: zlib-rs 0.6.8 writes a broken stream at level 1 with one
-    /// that was reset amid a body.
+    /// Whether its body has ended. Only then is its context used again: at level 1, zlib-rs 0.6.8 writes a broken stream
+    /// with a context that was reset in the middle of a body.
     pub(super) has_ended: bool,
     bytes: u64,
     of: Compressors,
@@ -109,7 +109,7 @@ impl Compressors {
                     None => Stream::Zstd(ZstdStream::new(level).ok()?),
                 }
             }
-            Coding::Brotli => Stream::Brotli(Box::new(BrotliStream::new([1, 4, 7][level as usize], length))),
+            Coding::Brotli => Stream::Brotli(Box::new(BrotliStream::new([1, 4, 6][level as usize], length))),
         })
     }
 

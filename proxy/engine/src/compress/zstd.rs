@@ -4,10 +4,13 @@ use std::io;
 
 use zstd::stream::raw::{CParameter, Encoder, InBuffer, Operation, OutBuffer};
 
-/// Bytes of a stream: the window twice, and the tables of levels up to 9 for such a window.
+/// Bytes of a stream: the window and what is read ahead, the output, and the tables below.
 pub(super) const BYTES: u64 = 1536 * 1024;
 /// The window as a power of two: 128 KiB. Browsers take up to 8 MiB (RFC 9659), but each stream would then take 16.
 const WINDOW_LOG: u32 = 17;
+/// Entries of the tables, as powers of two; each has four bytes.
+const HASH_LOG: u32 = 17;
+const CHAIN_LOG: u32 = 16;
 /// Room that is made for output at a time.
 const ROOM: usize = 4 * 1024;
 
@@ -21,6 +24,9 @@ impl ZstdStream {
     pub(super) fn new(level: i32) -> io::Result<Self> {
         let mut state = Encoder::new(level)?;
         state.set_parameter(CParameter::WindowLog(WINDOW_LOG))?;
+        // Those of the higher levels are for larger windows, and take ten times as much.
+        state.set_parameter(CParameter::HashLog(HASH_LOG))?;
+        state.set_parameter(CParameter::ChainLog(CHAIN_LOG))?;
         Ok(Self { state, level })
     }
 

@@ -19,6 +19,7 @@ use super::transfer::download_reason;
 use super::{Failed, ReplacedAnswer, SharedState, chunk_limits, direct};
 use crate::body::{BodyError, Transfer, copy};
 use crate::bypass::Joined;
+use crate::compress::trailers_of_bytes;
 use crate::direct::{Armed, Claimed, DirectAnswer, Rest};
 use crate::files::{HANDOFF_ANSWERS, NamedFile};
 use crate::opening::Opening;
@@ -256,6 +257,7 @@ async fn respond(
     }
     let mut encoded = EncodedAnswer::of(shared, answer, from.head, framing);
     let encoder = encoded.as_mut().and_then(EncodedAnswer::take_encoder);
+    let is_encoded = encoder.is_some();
     let towards = match &encoder {
         // Nobody knows the length of what is to be encoded.
         Some(_) => Framing::Stream.towards(answer.request.version()),
@@ -278,8 +280,11 @@ async fn respond(
     let head_bytes = opening.size() as u64;
     let transfer = Transfer::new(framing, towards, chunk_limits(shared.limits), u64::MAX).encoded(encoder);
     let mut transfer = hold::limited(shared, transfer)?;
-    if shared.policy.handoff.is_some() {
-        transfer.refuse_trailers(|| HANDOFF_ANSWERS.map(|name| name.as_bytes().to_vec()).to_vec());
+    if shared.policy.handoff.is_some() || is_encoded {
+        transfer.refuse_trailers(|| {
+            let of_bytes = trailers_of_bytes().filter(|_| is_encoded);
+            of_bytes.chain(HANDOFF_ANSWERS.map(|name| name.as_bytes().to_vec())).collect()
+        });
     }
     // The received part of the body is checked before the head is sent: a fault found here is still a clean 502.
     from.reader.peek(SMALL_BYTES);

@@ -7,7 +7,7 @@ use super::SharedState;
 use super::answer::Answer;
 use crate::compress::{Choice, Encoder, choose, describe};
 
-/// The longest padding, in bytes. Attackers would have to ask some hundred times as often to see one byte less.
+/// The longest padding, in bytes. An attacker has to ask many times for the mean to show a byte more or less.
 const PADDING_MAX: usize = 64;
 
 /// What is done with the body, and what the head says of it.
@@ -45,7 +45,11 @@ impl EncodedAnswer {
             }
         }
         let has_cookie = answer.request.get(b"cookie").is_some();
-        let padding = has_cookie.then(|| "0".repeat(fastrand::usize(..=PADDING_MAX)));
+        // HTTP/2 sends a value that it has sent before as a number, so each is another one.
+        let padding = has_cookie.then(|| {
+            let letters = std::iter::repeat_with(fastrand::alphanumeric);
+            letters.take(fastrand::usize(..=PADDING_MAX)).collect()
+        });
         let edits = describe(choice, head, shared.policy.response_edits, padding);
         Some(Box::new(Self { edits, choice, encoder }))
     }

@@ -83,8 +83,9 @@ impl FileStore {
 
     /// Lets go of all descriptors: the process has none left.
     pub(super) fn close_all(&self) {
-        let kept = self.kept.borrow_mut().take();
-        drop(kept);
+        let Some(mut kept) = self.kept.borrow_mut().take() else { return };
+        let files = kept.files.drain().map(|(_, file)| file);
+        files.filter_map(Rc::into_inner).for_each(StoredFile::close);
     }
 
     /// Lets go of what nobody asks for any more: folders, and files that were not looked at for a while.

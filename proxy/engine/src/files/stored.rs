@@ -144,6 +144,13 @@ impl StoredFile {
         self
     }
 
+    /// Closes it at once, on the worker's thread.
+    pub(super) fn close(self) {
+        if let Content::Open(mut open) = self.content {
+            drop(open.0.take());
+        }
+    }
+
     /// Has it looked at again before it is sent: it is no longer what it was.
     pub(crate) fn doubt(&self) {
         self.checked_ms.set(0);
