@@ -8,10 +8,10 @@ time, with as many workers. Cases: gzip at level 1 and 6 beside nginx at the sam
 and zstd and br of sluice alone. A round loads each server of a case in turn with wrk over 50 connections. The result
 has the medians of the ratios of each round, with the smallest and the largest, and the size of each body. Needs wrk, nginx.
 """
-import argparse, contextlib, json, os, random, shutil, subprocess, sys, tempfile, time
+import argparse, contextlib, json, os, random, shutil, sys, tempfile, time
 
 from measuring import fetched, free_port, load, summary
-from running import end_on_signal, program, sluice
+from running import end_on_signal, program, sluice, started_caddy
 
 
 def page(size):
@@ -40,12 +40,8 @@ scgi_temp_path {folder}/{name}e; }}"""
 
 
 def caddy(folder, port, workers):
-    with open(folder + "/Caddyfile", "w") as file:
-        file.write(f"{{\nadmin off\nauto_https off\n}}\nhttp://127.0.0.1:{port} {{\nencode {{\ngzip 6\n}}\n"
-                   f"reverse_proxy unix/{folder}/app.sock\n}}\n")
-    environment = {**os.environ, "GOMAXPROCS": str(workers), "XDG_DATA_HOME": folder, "XDG_CONFIG_HOME": folder}
-    command = ["caddy", "run", "--config", folder + "/Caddyfile"]
-    return program(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    site = f"http://127.0.0.1:{port} {{\nencode {{\ngzip 6\n}}\nreverse_proxy unix/{folder}/app.sock\n}}\n"
+    return started_caddy(folder, workers, site)
 
 
 def size_of(url, coding):

@@ -11,7 +11,7 @@ of one response of each is compared with the file first. Needs wrk and nginx.
 import argparse, contextlib, hashlib, json, os, shutil, subprocess, tempfile
 
 from measuring import free_port, load, summary, wait_for
-from running import end_on_signal, program, sluice
+from running import end_on_signal, program, sluice, started_caddy
 
 SIZES = {"1kb": 1 << 10, "64kb": 64 << 10, "1mb": 1 << 20}
 
@@ -30,13 +30,8 @@ proxy_temp_path {folder}/b; fastcgi_temp_path {folder}/c; uwsgi_temp_path {folde
 
 def caddy(folder, port, workers, tls):
     secure = f"tls {folder}/cert.pem {folder}/key.pem" if tls else ""
-    scheme = "https" if tls else "http"
-    with open(folder + "/Caddyfile", "w") as file:
-        file.write(f"{{\nadmin off\nauto_https off\n}}\n{scheme}://127.0.0.1:{port} {{\nroot * {folder}/www\n"
-                   f"file_server\n{secure}\n}}\n")
-    environment = {**os.environ, "GOMAXPROCS": str(workers), "XDG_DATA_HOME": folder, "XDG_CONFIG_HOME": folder}
-    command = ["caddy", "run", "--config", folder + "/Caddyfile"]
-    return program(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    address = f"{'https' if tls else 'http'}://127.0.0.1:{port}"
+    return started_caddy(folder, workers, f"{address} {{\nroot * {folder}/www\nfile_server\n{secure}\n}}\n")
 
 
 def main():

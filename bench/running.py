@@ -38,3 +38,13 @@ def sluice(binary, config, folder, name):
                 yield process, int(json.loads(line)["address"].rsplit(":", 1)[1])
                 return
         raise SystemExit(f"{binary} does not start")
+
+
+def started_caddy(folder, workers, site):
+    """Caddy with this site, on as many threads as others have workers."""
+    path = os.path.join(folder, "Caddyfile")
+    with open(path, "w") as file:
+        file.write("{\nadmin off\nauto_https off\n}\n" + site)
+    environment = {**os.environ, "GOMAXPROCS": str(workers), "XDG_DATA_HOME": folder, "XDG_CONFIG_HOME": folder}
+    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    return program(["caddy", "run", "--config", path], env=environment, **silent)

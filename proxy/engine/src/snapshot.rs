@@ -32,9 +32,13 @@ use crate::response::ErrorPages;
 use crate::templates::EditTemplates;
 
 /// Everything that an exchange looks up. A running exchange keeps the snapshot that it started with.
+///
+/// Many fields: one for each kind of thing that is looked up.
 pub struct Snapshot {
     /// The configuration that it was built from.
     pub config: Config,
+    /// The number of workers. To find it out anew reads files of the system, where it is one per core.
+    pub(crate) workers: usize,
     /// Finds the route of a request.
     pub(crate) router: Router,
     /// Clients that may send requests, whatever the route; `None` lets everybody through.
@@ -196,6 +200,7 @@ impl Snapshot {
         let logged = logged(&config.access_log);
         let has_cors = config.routes.iter().any(|route| route.cors.is_some());
         Self {
+            workers: config.worker_count(),
             of_identity,
             has_cors,
             logged,

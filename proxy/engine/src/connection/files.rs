@@ -8,6 +8,7 @@ use sluice_core::clock;
 use sluice_core::error::Reason;
 use sluice_core::router::{encoded_path, normalised};
 use sluice_http::{Acceptance, FieldEdits, Method};
+use tokio::sync::Semaphore;
 
 use super::account::Account;
 use super::forward::sent_target;
@@ -21,6 +22,8 @@ use crate::snapshot::{RouteEntry, Target};
 
 /// Minimum interval between log messages about a failing disk, in milliseconds.
 const REPORT_MS: u64 = 10_000;
+/// How many folders may be read at the same time, each by a thread. More would wait for the same disk.
+static LISTINGS: Semaphore = Semaphore::const_new(4);
 
 impl Connection {
     /// Responds with a file of the route; `None` if there is none, and its action decides.
@@ -41,7 +44,7 @@ impl Connection {
         let target = sent_target(entry, head);
         let end = memchr::memchr(b'?', &target).unwrap_or(target.len());
         let mut path = normalised(&target[..end]).into_owned();
-        let config = &account.snapshot.config;
+        let snapshot = &account.snapshot;
         let acceptance = Acceptance::of(head);
         let is_named_as_folder = normalised(head.path()).ends_with(b"/");
         let found = loop {
@@ -49,14 +52,10 @@ impl Connection {
                 route: files,
                 path: &path,
                 acceptance,
-                limits: &config.file_cache,
-                workers: config.worker_count(),
+                limits: &snapshot.config.file_cache,
+                workers: snapshot.workers,
             };
-            let found = match worker.resources().files.recent(&wanted) {
-                Some(file) => Ok(Found::File(file)),
-                // Boxed, because most requests do not need it.
-                None => Box::pin(worker.resources().files.find(&wanted)).await,
-            };
+            let found = worker.resources().files.find(&wanted).await;
             if !matches!(found, Ok(Found::Folder)) || !is_named_as_folder {
                 break found;
             }
@@ -68,8 +67,10 @@ impl Connection {
             Ok(Found::Folder) => Some(self.send_to_folder(account, transfer).await),
             Ok(Found::Listing(folder)) => {
                 let path = normalised(self.session.head.path()).into_owned();
-                // Reading a folder waits for the disk.
+                // Reading a folder waits for the disk. An error would mean that the semaphore is closed; it never is.
+                let turn = LISTINGS.acquire().await;
                 let listed = tokio::task::spawn_blocking(move || page(folder, &path)).await;
+                drop(turn);
                 Some(match listed.map_err(std::io::Error::other).flatten() {
                     Ok(page) => {
                         let local = Local::content(200, "text/html; charset=utf-8", page, None);
@@ -156,29 +157,23 @@ impl Connection {
         let Some(named) = &told.file else { return self.reject(account, Reason::SendfileRefused).await };
         let keep_alive = transfer.is_done() && self.may_continue();
         let worker = Rc::clone(&self.worker);
-        let config = &account.snapshot.config;
+        let snapshot = &account.snapshot;
         let found = match handoff.locate(named) {
             Some((route, path)) => {
                 let wanted = Wanted {
                     route,
                     path: &path,
                     acceptance: Acceptance::default(),
-                    limits: &config.file_cache,
-                    workers: config.worker_count(),
+                    limits: &snapshot.config.file_cache,
+                    workers: snapshot.workers,
                 };
-                match worker.resources().files.recent(&wanted) {
-                    Some(file) => Ok(Some(file)),
-                    None => worker.resources().files.find(&wanted).await.map(|found| match found {
-                        Found::File(file) => Some(file),
-                        _ => None,
-                    }),
-                }
+                worker.resources().files.find(&wanted).await
             }
-            None => Ok(None),
+            None => Ok(Found::Nothing),
         };
         let file = match found {
-            Ok(Some(file)) => file,
-            Ok(None) => return self.refuse_named(named, account, (keep_alive, transfer, progress)).await,
+            Ok(Found::File(file)) => file,
+            Ok(_) => return self.refuse_named(named, account, (keep_alive, transfer, progress)).await,
             Err(error) => {
                 report(&error, self.session.head.target());
                 return self.fail(account, progress, Reason::FileFailed, transfer).await;
@@ -260,9 +255,6 @@ impl Connection {
         };
         self.io.deadline.set(sending.patience_ms);
         let sent = self.send_parts(opening, &plan, fd, &mut progress).await;
-        if sent == Err(Reason::FileFailed) {
-            file.doubt();
-        }
         self.record(account, &progress, sent.err());
         sent.map(|()| keep_alive).map_err(|_| Next::Abort { reset: true })
     }

@@ -331,7 +331,7 @@ pub(super) fn policy<'a>(
         compress: route
             .compress
             .as_ref()
-            .map(|compress| (compress, &snapshot.config.compression, snapshot.config.worker_count())),
+            .map(|compress| (compress, &snapshot.config.compression, snapshot.workers)),
         via: snapshot.config.via,
         // Debug information cannot be added to a direct return.
         direct_return: entry.direct_return && account.debug != DebugRequest::Trusted,

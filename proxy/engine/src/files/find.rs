@@ -70,7 +70,7 @@ impl Wanted<'_> {
 
 impl FileStore {
     /// What is known to be there without a look at the disk.
-    pub(crate) fn recent(&self, wanted: &Wanted<'_>) -> Option<Rc<StoredFile>> {
+    fn recent(&self, wanted: &Wanted<'_>) -> Option<Rc<StoredFile>> {
         let file = self.get(&[&wanted.route.id.to_ne_bytes(), &marks(&wanted.codings()), wanted.path])?;
         let age_ms = clock::now_ms().saturating_sub(file.checked_ms.get());
         (age_ms < wanted.limits.recheck_ms && file.is_unchanged()).then_some(file)
@@ -81,10 +81,14 @@ impl FileStore {
     /// # Errors
     /// The disk or the process is in trouble; a name that is not there or must not be read is [`Found::Nothing`].
     pub(crate) async fn find(&self, wanted: &Wanted<'_>) -> io::Result<Found> {
-        match self.look(wanted).await {
+        if let Some(file) = self.recent(wanted) {
+            return Ok(Found::File(file));
+        }
+        // Boxed, because most requests do not need it.
+        match Box::pin(self.look(wanted)).await {
             Err(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
                 self.close_all();
-                self.look(wanted).await
+                Box::pin(self.look(wanted)).await
             }
             found => found,
         }

@@ -151,11 +151,6 @@ impl StoredFile {
         }
     }
 
-    /// Has it looked at again before it is sent: it is no longer what it was.
-    pub(crate) fn doubt(&self) {
-        self.checked_ms.set(0);
-    }
-
     /// Whether it is what it was when it was looked at. What is in memory is.
     pub(super) fn is_unchanged(&self) -> bool {
         let Some(file) = self.content.file() else { return true };
