@@ -15,6 +15,7 @@ mod buffering;
 mod cluster;
 mod clusters;
 mod codec;
+mod caches;
 mod compress;
 mod condition;
 mod control;
@@ -83,6 +84,7 @@ pub use assist::{
 };
 pub use auth::{Auth, BasicAuth, CertificateAuth, ForwardAuth};
 pub use buffering::{Buffering, Buffers};
+pub use caches::Cache;
 pub use cluster::{
     AutoLimit, Balance, CheckProtocol, Cluster, Ejection, Endpoint, HashKey, HealthCheck, MaxInFlight, Pool,
     Queue, QueueOrder, UpstreamProtocol,
@@ -180,6 +182,8 @@ pub struct Config {
     pub user: Option<String>,
     /// Group to switch to once every listener is bound.
     pub group: Option<String>,
+    /// Where responses are kept that may be used again, by name; routes say which.
+    pub caches: BTreeMap<String, Cache>,
     /// What workers keep of files that routes respond with.
     pub file_cache: FileCache,
     /// What encoding responses may cost.

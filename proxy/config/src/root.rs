@@ -17,8 +17,8 @@ use super::reader::Item;
 use super::shape::{Key, Shape};
 use super::{
     AccessLog, Buffers, Compression, Config, ControlSocket, FileCache, KernelAssists, Limits, Runtime,
-    ServicesState, WorkerPlacement, WorkerScheduling, access, acme, clusters, general, rate_limit, routes,
-    validate,
+    ServicesState, WorkerPlacement, WorkerScheduling, access, acme, caches, clusters, general, rate_limit,
+    routes, validate,
 };
 
 keys! { Config {
@@ -47,6 +47,7 @@ keys! { Config {
     worker_placement: WorkerPlacement::Spread, word();
     user: None, Optional(checked(account));
     group: None, Optional(checked(account));
+    caches: BTreeMap::new(), caches::CACHES;
     file_cache: FileCache::default(), map();
     compression: Compression::default(), map();
     buffers: Buffers::default(), map();

@@ -48,6 +48,8 @@ pub struct Route {
     pub host_rewrite: Option<String>,
     /// Which responses are encoded; `None` is none.
     pub compress: Option<Compress>,
+    /// The cache of its responses; `None` is none.
+    pub cache: Option<String>,
     /// What browsers are told about scripts of other sites.
     pub cors: Option<Cors>,
     /// Files used as the body of our own responses on this route, by status, in place of those of all routes.

@@ -46,6 +46,7 @@ keys! { Route {
     files: None, Optional(map());
     sendfile: None, Optional(map());
     compress: None, Optional(map());
+    cache: None, Optional(checked(text::name));
     cors: None, Optional(map());
     error_pages: BTreeMap::new(), ERROR_PAGES;
     error_pages_for: None, Optional(REPLACED);
@@ -406,6 +407,7 @@ fn refuse_idle_keys(fields: &Fields<'_>, route: &Route) {
         ("error_pages_for", route.error_pages_for.is_some()),
         ("sendfile", route.sendfile.is_some()),
         ("compress", route.compress.is_some()),
+        ("cache", route.cache.is_some()),
     ];
     for (key, given) in idle.into_iter().chain(route.buffering.differences()) {
         if given {

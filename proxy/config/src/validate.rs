@@ -100,6 +100,9 @@ fn routes(config: &Config, problems: &Problems) {
                 problems.add(&path, format!("{} is listed before; remove one", quote(name)));
             }
         }
+        if let Some(name) = &route.cache {
+            known_cache(config, name, &path.key("cache"), problems);
+        }
         if matches!(route.auth, Some(Auth::Certificate(_))) && !asks_for_certificates(config) {
             let path = path.key("auth").key("certificate");
             problems.add(&path, "no listener asks clients for certificates; write tls.client_auth for one");
@@ -147,6 +150,18 @@ fn known_limit(config: &Config, name: &str, path: &Path, problems: &Problems) {
         None => "write the name of one under rate_limits".to_owned(),
     };
     problems.add(path, format!("no rate limit is named {}; {hint}", quote(name)));
+}
+
+fn known_cache(config: &Config, name: &str, path: &Path, problems: &Problems) {
+    if config.caches.contains_key(name) {
+        return;
+    }
+    let known: Vec<&str> = config.caches.keys().map(String::as_str).collect();
+    let hint = match nearest(name, &known) {
+        Some(near) => format!("did you mean {near}?"),
+        None => "write the name of one under caches".to_owned(),
+    };
+    problems.add(path, format!("no cache is named {}; {hint}", quote(name)));
 }
 
 fn known_cluster(config: &Config, name: &str, path: &Path, problems: &Problems) {

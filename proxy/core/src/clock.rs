@@ -24,6 +24,12 @@ pub fn unix_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
+/// Milliseconds since 1970, by the host's clock, which may be set.
+pub fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// Converts a time of the kernel's monotonic clock, as eBPF programs record it (`bpf_ktime_get_ns`).
 pub fn instant_of(kernel_ns: u64) -> Instant {
     let now = Instant::now();

@@ -21,6 +21,7 @@ pub fn detours(route: &Route, config: &Config) -> Vec<(&'static str, &'static st
         (copies_to_client(route), "auth.forward.copy_to_client", "adds fields"),
         (route.cors.is_some(), "cors", "decides about fields"),
         (route.compress.is_some(), "compress", "encodes responses"),
+        (route.cache.is_some(), "cache", "keeps responses"),
         (route.sendfile.is_some(), "sendfile", "may send a file in place of a response"),
         (replaces(route, config), "error_pages_for", "replaces responses"),
         (config.via, "via", "adds a field"),

@@ -5,7 +5,8 @@
 
 pub mod thread;
 pub mod worker;
-pub(crate) mod compress;
+pub(crate) mod cache;
+mod compress;
 mod connection;
 pub(crate) mod http2;
 pub(crate) mod exchange;

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::{ArcSwap, Cache};
 use ipnet::IpNet;
 use regex::bytes::Regex;
+use sluice_cache::Store;
 use sluice_config::{self as config, Action, Auth, Config, Excess, Template, TemplatePart, Variable};
 use sluice_core::access::{Gate, Gates};
 use sluice_core::bans::Bans;
@@ -55,6 +56,8 @@ pub struct Snapshot {
     pub(crate) has_cors: bool,
     /// Fields of the access log with variables.
     pub(crate) logged: Vec<(String, Template)>,
+    /// Caches by name; they go on in the next snapshot.
+    pub caches: BTreeMap<String, Arc<Store>>,
     /// Clusters by name.
     pub clusters: BTreeMap<String, Arc<Cluster>>,
     /// What the routes need beside the configuration.
@@ -128,6 +131,8 @@ pub(crate) struct RouteEntry {
     pub(crate) guard: Option<Guard>,
     /// The files that it responds with.
     pub(crate) files: Option<Box<FileRoute>>,
+    /// Where its responses are kept.
+    pub(crate) cache: Option<Arc<Store>>,
     /// Files that its application may name.
     pub(crate) handoff: Option<Box<Handoff>>,
     /// Where it redirects to, or the body of its response, if that has variables.
@@ -154,6 +159,15 @@ pub(crate) struct RouteEntry {
 }
 
 impl RouteEntry {
+    /// Which responses are encoded, what that may cost, and how many workers share it; `None` is none.
+    pub(crate) fn encoding<'s>(
+        &'s self,
+        snapshot: &'s Snapshot,
+    ) -> Option<(&'s config::Compress, &'s config::Compression, usize)> {
+        let compress = self.config.compress.as_ref()?;
+        Some((compress, &snapshot.config.compression, snapshot.workers))
+    }
+
     /// What a group of its `path_regex` matches in the normal form of a path.
     pub(crate) fn group(&self, path: &[u8], name: &str) -> Option<Vec<u8>> {
         let pattern = self.pattern.as_ref()?;
@@ -184,11 +198,13 @@ impl Snapshot {
     ) -> Self {
         let bans = before.map_or_else(Arc::default, |before| Arc::clone(&before.bans));
         let limiters = limiters(&config, before);
+        let caches = caches(&config, before);
         let of_identity = fields_of_identity(&config);
         let parts = RouteParts {
             config: &config,
             clusters: &clusters,
             limiters: &limiters,
+            caches: &caches,
             equipment: &equipment,
             of_identity: &of_identity,
             has_rules: has_rules_of_paths(&config),
@@ -208,6 +224,7 @@ impl Snapshot {
             gates,
             bans,
             limiters,
+            caches,
             routes,
             clusters,
             equipment,
@@ -269,6 +286,7 @@ struct RouteParts<'p> {
     config: &'p Config,
     clusters: &'p BTreeMap<String, Arc<Cluster>>,
     limiters: &'p BTreeMap<String, Arc<RateLimiter>>,
+    caches: &'p BTreeMap<String, Arc<Store>>,
     equipment: &'p Equipment,
     of_identity: &'p BTreeSet<String>,
     has_rules: bool,
@@ -341,6 +359,7 @@ fn entry(route: &config::Route, parts: &RouteParts<'_>) -> RouteEntry {
             | Action::Respond { body: text, is_template: true, .. } => Template::read(text).ok(),
             Action::Cluster(_) | Action::Files | Action::Respond { .. } => None,
         },
+        cache: route.cache.as_ref().and_then(|name| parts.caches.get(name)).map(Arc::clone),
         handoff: route.sendfile.as_ref().map(|sendfile| Box::new(Handoff::new(sendfile))),
         files: route.files.as_ref().map(|files| Box::new(FileRoute::new(files))),
         pattern: pattern_of_groups(route),
@@ -395,6 +414,24 @@ fn limiters(config: &Config, before: Option<&Snapshot>) -> BTreeMap<String, Arc<
         });
     }
     limiters
+}
+
+/// The caches that a route uses.
+fn caches(config: &Config, before: Option<&Snapshot>) -> BTreeMap<String, Arc<Store>> {
+    let used = config.routes.iter().filter_map(|route| route.cache.as_ref());
+    let mut caches = BTreeMap::new();
+    for (name, cache) in used.filter_map(|name| config.caches.get_key_value(name)) {
+        caches.entry(name.clone()).or_insert_with(|| {
+            match before.and_then(|before| before.caches.get(name)) {
+                Some(store) => {
+                    store.set(cache);
+                    Arc::clone(store)
+                }
+                None => Arc::new(Store::new(name, cache)),
+            }
+        });
+    }
+    caches
 }
 
 /// Metrics are keyed by it, so it must outlive the snapshot. The names come from configurations, so there are few.

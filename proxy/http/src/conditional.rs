@@ -59,7 +59,7 @@ impl Validators<'_> {
             return is_same_strongly(value, self.etag);
         }
         let modified = self.modified_s.filter(|modified| modified + 1 < now_s);
-        modified.is_some() && seconds(value) == modified
+        modified.is_some() && read_http_date(value) == modified
     }
 
     fn matches(&self, head: &RequestHead, name: &[u8], is_same: fn(&[u8], &[u8]) -> bool) -> bool {
@@ -82,10 +82,11 @@ fn only<'a>(head: &'a RequestHead, name: &[u8]) -> Option<&'a [u8]> {
 
 /// The date of a field, unless it is malformed or there are several: then the field does not count (section 13.1.3).
 fn date(head: &RequestHead, name: &[u8]) -> Option<u64> {
-    seconds(only(head, name)?)
+    read_http_date(only(head, name)?)
 }
 
-fn seconds(value: &[u8]) -> Option<u64> {
+/// A time as HTTP writes it, in seconds since 1970; `None` if it is malformed, or earlier.
+pub fn read_http_date(value: &[u8]) -> Option<u64> {
     let date = httpdate::parse_http_date(std::str::from_utf8(value).ok()?).ok()?;
     date.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs())
 }

@@ -73,7 +73,7 @@ struct Field {
 }
 
 /// A head's bytes and its fields in order. Reused from message to message.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Fields {
     /// The head as received, followed by parts that sluice rendered from it.
     pub(crate) bytes: Vec<u8>,

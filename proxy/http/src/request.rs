@@ -15,7 +15,7 @@ use super::target::{Target, read_target};
 use super::upgrade::is_upgrade_list;
 
 /// A parsed request head. It owns a copy of the bytes and is meant for reuse: `parse` allocates only to grow.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct RequestHead {
     pub(super) fields: Fields,
     line: RequestLine,

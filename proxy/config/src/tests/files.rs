@@ -61,6 +61,7 @@ fn documented_file_starts_the_demo() {
 pub(super) const EVERY_MAP: &str = "
 limits: {http2: {}}
 kernel: {}
+caches: {a: {}}
 file_cache: {}
 compression: {}
 buffers: {}

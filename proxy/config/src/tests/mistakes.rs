@@ -78,6 +78,14 @@ const WHOLE: &[(&str, &str)] = &[
     ),
     ("user: a b", "c.yaml:4: user: \"a b\" is not an account name; write one such as www-data"),
     ("group: ''", "c.yaml:4: group: the text is empty; write a value or remove the key"),
+    (
+        "caches: {a: {memory_max: 1m, object_max: 512k}}",
+        "c.yaml:4: caches.a.object_max: is more than a quarter of memory_max; lower it, or raise memory_max",
+    ),
+    (
+        "caches: {a b: {}}",
+        "c.yaml:4: caches.\"a b\": \"a b\" is not a name here; write letters, digits and hyphens",
+    ),
     ("rate_limits: {a: {}}", "c.yaml:4: rate_limits.a: rate is missing; write requests/time such as 10/1m"),
     (
         "rate_limits: {a: {rate: 10}}",

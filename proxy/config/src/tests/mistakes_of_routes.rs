@@ -137,6 +137,10 @@ const ROUTES: &[(&str, &str)] = &[
         "{respond: {}, compress: {}}",
         "5: routes[0].compress: this has no effect on a route without a cluster; remove it",
     ),
+    (
+        "{cluster: api, cache: pages}",
+        "5: routes[0].cache: no cache is named \"pages\"; write the name of one under caches",
+    ),
     ("{cluster: ap}", "5: routes[0].cluster: no cluster is named \"ap\"; did you mean api?"),
     (
         "{cluster: api, hosts: ['a.b:80']}",

@@ -147,6 +147,7 @@ prop_compose! {
                 skip_with: Vec::new(),
                 ..Compress::default()
             }),
+            cache: (client && forwards).then(|| "pages".to_owned()),
             sendfile: (client && forwards).then(|| Sendfile {
                 roots: vec!["/srv/storage".into()],
                 accel: BTreeMap::from([("/protected".to_owned(), "/srv/files".into())]),
@@ -471,6 +472,16 @@ prop_compose! {
                 access: Access { allow: vec!["10.0.0.0/8".parse().unwrap()], deny_files: vec!["/blocked".into()], ..Access::default() },
             }],
             rate_limits,
+            caches: BTreeMap::from([("pages".to_owned(), Cache {
+                memory_bytes_max: 1 << 24,
+                object_bytes_max: 1 << 20,
+                variants_max: workers + 1,
+                heuristic_max_ms: 1500,
+                wait_max_ms: 0,
+                stale_on_failure_ms: 60_000,
+                obey_requests: via,
+                store_set_cookie: !via,
+            })]),
             file_cache: FileCache { memory_bytes_max: 1 << 20, object_bytes_max: 4096, recheck_ms: 5 },
             compression: Compression { memory_bytes_max: 1 << 20, cpu_percent_max: 7 },
             bans_max: workers + 1,

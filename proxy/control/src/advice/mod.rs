@@ -205,12 +205,16 @@ fn readable(config: &Config) -> Vec<String> {
     warnings.collect()
 }
 
-/// Rate limits that limit nothing.
+/// Rate limits that limit nothing, and caches that keep nothing.
 fn unused(config: &Config) -> Vec<String> {
-    let is_used = |name: &String| config.routes.iter().any(|route| route.rate_limits.contains(name));
-    let unused = config.rate_limits.keys().filter(|name| !is_used(name));
-    unused
-        .map(|name| format!("rate_limits.{name}: no route uses it; name it in rate_limits of a route"))
+    let limits = |name: &String| config.routes.iter().any(|route| route.rate_limits.contains(name));
+    let unused = config.rate_limits.keys().filter(|name| !limits(name));
+    let limits =
+        unused.map(|name| format!("rate_limits.{name}: no route uses it; name it in rate_limits of a route"));
+    let keeps = |name: &String| config.routes.iter().any(|route| route.cache.as_ref() == Some(name));
+    let unused = config.caches.keys().filter(|name| !keeps(name));
+    limits
+        .chain(unused.map(|name| format!("caches.{name}: no route uses it; name it in cache of a route")))
         .collect()
 }
 

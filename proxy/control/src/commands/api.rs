@@ -19,6 +19,9 @@ const BODY_BYTES_MAX: usize = 1 << 20;
 /// The path of the banned addresses.
 pub const BANS: &str = "/v1/bans";
 
+/// The path of the caches.
+pub const CACHES: &str = "/v1/caches";
+
 /// Maximum time to wait for a new process.
 const UPGRADE_TIMEOUT_MS_MAX: u64 = 3_600_000;
 
@@ -57,6 +60,9 @@ pub(crate) trait Api {
 
     /// `/v1/bans` and the path of each ban.
     async fn bans(&self, method: &Method, path: &str, body: &[u8]) -> Result<Value, Failure>;
+
+    /// `/v1/caches` and what is below it.
+    async fn caches(&self, method: &Method, path: &str, body: &[u8]) -> Result<Value, Failure>;
 
     /// `/v1/services` and all paths below it; see [`sluice_core::service::api`].
     async fn services(&self, method: &Method, path: &str, body: &[u8]) -> Result<Value, Failure>;
@@ -110,6 +116,7 @@ pub(super) async fn answer(api: &impl Api, request: Request<Incoming>) -> Respon
             Err(failure) => Err(failure),
         },
         path if path == BANS || path.starts_with("/v1/bans/") => api.bans(method, path, &body).await,
+        path if path.starts_with(CACHES) => api.caches(method, path, &body).await,
         path => api.services(method, path, &body).await,
     };
     match outcome {

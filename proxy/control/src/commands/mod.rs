@@ -18,8 +18,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 
-pub use api::BANS;
 pub(crate) use api::{Api, Failure, Upgrade, read};
+pub use api::{BANS, CACHES};
 pub use client::{ClientError, call, request};
 pub(crate) use socket::answers;
 pub use socket::default_path;

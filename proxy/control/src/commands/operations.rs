@@ -12,6 +12,8 @@ const OPERATIONS: &[(&str, &str)] = &[
     ("GET", "/v1/bans"),
     ("POST", "/v1/bans"),
     ("DELETE", "/v1/bans/{client}"),
+    ("GET", "/v1/caches"),
+    ("POST", "/v1/caches/purge"),
     ("GET", "/v1/services"),
     ("DELETE", "/v1/services/{service}"),
     ("POST", "/v1/services/{service}/deploy"),
@@ -142,6 +144,9 @@ mod tests {
             ("/v1/bans", &["GET", "POST"]),
             ("/v1/bans/2001:db8::1", &["DELETE"]),
             ("/v1/bans/", &[]),
+            ("/v1/caches", &["GET"]),
+            ("/v1/caches/purge", &["POST"]),
+            ("/v1/caches/other", &[]),
             ("/", &[]),
         ] {
             assert_eq!(methods(path), methods_of_it, "{path}");

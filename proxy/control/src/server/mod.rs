@@ -2,6 +2,7 @@
 
 mod accept_queue;
 mod bans;
+mod caches;
 mod changes;
 mod clusters;
 mod control;

@@ -8,6 +8,7 @@ use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::bans;
+use super::caches;
 use super::reload::{Refused, Reloader};
 use super::services::Services;
 use super::upgrade::{READY_TIMEOUT, Upgrader};
@@ -38,6 +39,10 @@ impl Api for Operator {
 
     async fn bans(&self, method: &Method, path: &str, body: &[u8]) -> Result<Value, Failure> {
         bans::answer(&self.reloader.site.live.load(), method, path, body)
+    }
+
+    async fn caches(&self, method: &Method, path: &str, body: &[u8]) -> Result<Value, Failure> {
+        caches::answer(&self.reloader.site.live.load(), method, path, body)
     }
 
     async fn services(&self, method: &Method, path: &str, body: &[u8]) -> Result<Value, Failure> {

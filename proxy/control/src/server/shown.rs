@@ -6,7 +6,7 @@ use std::sync::Arc;
 use sluice_core::clock;
 use sluice_core::cluster::{EndpointAddress, QueueCounts};
 use sluice_core::metrics::Row;
-use sluice_core::metrics::{CertificateStatus, EndpointStatus, QueueStatus, Status};
+use sluice_core::metrics::{CacheSize, CertificateStatus, EndpointStatus, QueueStatus, Status};
 use sluice_core::tls::{Certificate, Terminators, now_unix_s};
 use sluice_engine::snapshot::Snapshot;
 
@@ -22,7 +22,13 @@ const DAY_S: i64 = 86_400;
 pub(super) fn status(snapshot: &Snapshot) -> Status {
     let now_ms = clock::now_ms();
     let limits = snapshot.limiters.values().map(|limiter| limiter.counts()).collect();
-    let mut status = Status { limits, bans: snapshot.bans.counts(now_ms), ..Status::default() };
+    let caches = snapshot.caches.values().map(|store| CacheSize {
+        name: store.name.clone(),
+        bytes: store.bytes(),
+        resources: store.resources(),
+    });
+    let caches = caches.collect();
+    let mut status = Status { limits, caches, bans: snapshot.bans.counts(now_ms), ..Status::default() };
     let queues = AcceptQueues::read();
     for cluster in snapshot.clusters.values() {
         status.endpoints.extend(cluster.endpoints().iter().map(|endpoint| EndpointStatus {

@@ -32,6 +32,7 @@ impl Collector for State {
         self.tunnels(&mut encoder)?;
         self.splices(&mut encoder)?;
         self.direct(&mut encoder)?;
+        self.caches(&mut encoder)?;
         self.encodings(&mut encoder)?;
         self.http2(&mut encoder)?;
         self.paths(&mut encoder)?;
@@ -154,6 +155,24 @@ impl State {
         let mut family = encoder.encode_descriptor("sluice_direct_return_missed", help, None, kind)?;
         for (index, reason) in Missed::names().enumerate() {
             count(&mut family.encode_family(&[("reason", reason)])?, self.sum_missed(index))?;
+        }
+        Ok(())
+    }
+
+    fn caches(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
+        let help = "Responses of routes with a cache: from it (hit, stale, revalidated), or from the application (stored, \
+                    missed, bypassed).";
+        let kind = MetricType::Counter;
+        let mut family = encoder.encode_descriptor("sluice_cache_responses", help, None, kind)?;
+        for (result, event) in [
+            ("hit", Event::CacheHit),
+            ("stale", Event::CacheStale),
+            ("revalidated", Event::CacheRevalidated),
+            ("stored", Event::CacheStored),
+            ("missed", Event::CacheMissed),
+            ("bypassed", Event::CacheBypassed),
+        ] {
+            count(&mut family.encode_family(&[("result", result)])?, self.sum_event(event))?;
         }
         Ok(())
     }

@@ -78,6 +78,18 @@ pub enum Event {
     SharedPlaceBegun,
     /// It no longer does.
     SharedPlaceEnded,
+    /// A response came from a cache.
+    CacheHit,
+    /// A stale response came from a cache.
+    CacheStale,
+    /// A response came from a cache after the application had said that it has not changed.
+    CacheRevalidated,
+    /// A response of an application was kept.
+    CacheStored,
+    /// A response of an application was not kept.
+    CacheMissed,
+    /// A request could not have a response from the cache of its route.
+    CacheBypassed,
     /// A response is encoded by gzip.
     EncodedGzip,
     /// A response is encoded by Zstandard.

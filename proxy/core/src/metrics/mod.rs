@@ -6,6 +6,7 @@
 mod abuse;
 mod acme;
 mod acme_board;
+mod caches;
 pub mod classic;
 mod codes;
 mod counted;
@@ -36,6 +37,7 @@ use crate::record::BodyPath;
 pub use abuse::Abuse;
 pub use acme_board::{AcmeStatus, AskOutcome, AttemptOutcome};
 pub use acme_board::{Board, Row};
+pub use caches::CacheSize;
 pub use counted::Counted;
 pub use event::Event;
 pub use handshakes::CertificateStatus;

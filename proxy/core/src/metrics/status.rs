@@ -11,6 +11,7 @@ use sluice_ebpf::Counter;
 
 use super::AcmeStatus;
 use super::acme;
+use super::caches::{self, CacheSize};
 use super::encode::count;
 use super::handshakes::{self, CertificateStatus};
 use super::limits;
@@ -68,6 +69,8 @@ pub struct Status {
     pub certificates: Vec<CertificateStatus>,
     /// Every rate limit that a route uses.
     pub limits: Vec<RateLimitCounts>,
+    /// Every cache that a route uses.
+    pub caches: Vec<CacheSize>,
     /// Banned addresses.
     pub bans: BanCounts,
 }
@@ -134,6 +137,7 @@ impl Status {
         }
         self.encode_queues(encoder)?;
         limits::encode(&self.limits, self.bans, encoder)?;
+        caches::encode(&self.caches, encoder)?;
         handshakes::encode(&self.certificates, encoder)?;
         self.acme.as_ref().map_or(Ok(()), |status| acme::encode(status, encoder))?;
         self.bypass.map_or(Ok(()), |counts| encode_bypass(&counts, encoder))

@@ -48,6 +48,8 @@ pub(super) struct Account {
     pub(super) debug: DebugRequest,
     /// Its position in a trace, if exchanges are traced.
     pub(super) trace: Option<Trace>,
+    /// Whether no client has sent it: then it is no exchange that is counted or logged.
+    pub(super) is_behind: bool,
 }
 
 impl Account {
@@ -72,6 +74,27 @@ impl Account {
             identity: None,
             debug: DebugRequest::Disabled,
             trace: None,
+            is_behind: false,
+        }
+    }
+
+    /// The account of a request that sluice sends by itself, because of this one.
+    pub(super) fn behind(&self) -> Self {
+        Self {
+            snapshot: self.snapshot.clone(),
+            started: SystemTime::now(),
+            clock: Instant::now(),
+            client: self.client,
+            trusted: self.trusted,
+            is_proxy: self.is_proxy,
+            request_id: Rc::clone(&self.request_id),
+            route: self.route,
+            chosen: None,
+            server_name: None,
+            identity: self.identity.clone(),
+            debug: DebugRequest::Disabled,
+            trace: None,
+            is_behind: true,
         }
     }
 
@@ -99,6 +122,9 @@ impl Account {
 impl Connection {
     /// Records the exchange in metrics and access log.
     pub(super) fn record(&self, account: &Account, progress: &Progress, reason: Option<Reason>) {
+        if account.is_behind {
+            return;
+        }
         let now = progress.times.ended_at.unwrap_or_else(Instant::now);
         let route = account.route.map(|index| &account.snapshot.routes[index as usize]);
         let cluster = match route.map(|entry| &entry.target) {

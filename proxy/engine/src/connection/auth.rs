@@ -25,6 +25,7 @@ const ABOUT: [&[u8]; 6] = [
 ];
 
 /// Who sent a request.
+#[derive(Clone)]
 pub(super) struct Identity {
     /// The name of the user, if the guard knows it.
     pub(super) user: Option<String>,

@@ -141,7 +141,7 @@ impl Connection {
     }
 
     /// Starts sending when everything before it has been sent.
-    async fn submit(&mut self, bytes: Vec<u8>, is_last: bool) -> Result<(), Reason> {
+    pub(super) async fn submit(&mut self, bytes: Vec<u8>, is_last: bool) -> Result<(), Reason> {
         let settled = self.io.deadline.run(self.io.writer.settle(&self.io.deadline)).await;
         settled.ok_or(Reason::ClientStalled)?.map_err(|_| Reason::ClientGone)?;
         match is_last {
@@ -151,7 +151,7 @@ impl Connection {
         Ok(())
     }
 
-    async fn quieten(&mut self) -> Result<(), Reason> {
+    pub(super) async fn quieten(&mut self) -> Result<(), Reason> {
         let sent = self.io.deadline.run(self.io.writer.quieten(&self.io.deadline)).await;
         self.io.writer.shrink(SMALL_BYTES);
         sent.ok_or(Reason::ClientStalled)?.map_err(|_| Reason::ClientGone)

@@ -15,7 +15,9 @@ use super::forward::sent_target;
 use super::{Connection, Next};
 use crate::body::Transfer;
 use crate::exchange::ReplacedAnswer;
-use crate::files::{Content, FileRoute, Found, Handoff, NamedFile, Plan, StoredFile, Wanted, page};
+use crate::files::{
+    Content, FileRoute, Found, Handoff, NamedFile, Plan, StoredFile, Wanted, WholeContent, page,
+};
 use crate::progress::Progress;
 use crate::response::Local;
 use crate::snapshot::{RouteEntry, Target};
@@ -264,10 +266,11 @@ impl Connection {
         let is_read = matches!(head.method(), Method::Get | Method::Head);
         match told {
             // What is said of a failure, or in response to a change, is not what a client may have already.
-            Some(told) if !is_of_content(told.status) || !is_read => Plan::all(file, told.status),
+            Some(told) if !is_of_content(told.status) || !is_read => Plan::all(file.length, told.status),
             _ => {
                 let boundary = || format!("{:032x}", self.worker.with_random(|random| random.u128(..)));
-                Plan::new((file, kind), head, clock::unix_s(), boundary)
+                let content = WholeContent { validators: file.validators(), length: file.length, kind };
+                Plan::new(&content, head, clock::unix_s(), boundary)
             }
         }
     }
@@ -300,23 +303,14 @@ fn without_type(edits: &FieldEdits) -> FieldEdits {
 }
 
 /// The part of the body that is in memory.
-fn body<'f>(file: &'f StoredFile, plan: &Plan) -> Cow<'f, [u8]> {
+fn body<'f>(file: &'f StoredFile, plan: &'f Plan) -> Cow<'f, [u8]> {
     let Content::Memory(bytes) = &file.content else { return Cow::Borrowed(&[]) };
-    // The plan was made for these bytes.
-    let slice = |part: sluice_http::ByteRange| {
-        let (first, last) = (usize::try_from(part.first), usize::try_from(part.last));
-        first.ok().zip(last.ok()).and_then(|(first, last)| bytes.get(first..=last)).unwrap_or_default()
-    };
-    if let Some(part) = plan.only_part() {
-        return Cow::Borrowed(slice(part));
+    let mut pieces = plan.pieces(bytes);
+    match (pieces.next(), pieces.next()) {
+        (None, _) => Cow::Borrowed(&[]),
+        (Some(only), None) => Cow::Borrowed(only),
+        (Some(_), Some(_)) => Cow::Owned(plan.pieces(bytes).collect::<Vec<_>>().concat()),
     }
-    let mut body = Vec::new();
-    for (before, part) in &plan.parts {
-        body.extend_from_slice(before);
-        body.extend_from_slice(slice(*part));
-    }
-    body.extend_from_slice(&plan.end);
-    Cow::Owned(body)
 }
 
 /// The fields of a response. A 304 has those that caches may need (RFC 9110 section 15.4.5).
@@ -330,7 +324,7 @@ fn fields<'f>(file: &'f StoredFile, plan: &'f Plan) -> impl Iterator<Item = (&'f
 }
 
 /// How long a client may take nothing of a file, in milliseconds.
-fn patience_ms(entry: &RouteEntry) -> u64 {
+pub(super) fn patience_ms(entry: &RouteEntry) -> u64 {
     let of_cluster = match &entry.target {
         Target::Cluster(cluster) => cluster.config.body_idle_timeout_ms,
         Target::Service(_) | Target::Local => sluice_config::Cluster::default().body_idle_timeout_ms,

@@ -67,8 +67,14 @@ impl Connection {
         };
         let outcome = exchange::forward(worker.resources(), policy, downstream, opening, &mut progress).await;
         progress.bytes_in = transfer.bytes();
+        if outcome.is_ok() {
+            self.forget_changed(&account, &progress);
+        }
         match outcome {
             Ok(Finish::Answered { keep_alive }) => {
+                if let Some(status) = policy.cache.status() {
+                    worker.metrics().count(status.event());
+                }
                 self.record(&account, &progress, None);
                 if keep_alive { Next::KeepAlive } else { self.last_answer(&transfer) }
             }
@@ -87,7 +93,19 @@ impl Connection {
             Ok(Finish::Upgraded(acquired)) => {
                 Box::pin(self.tunnel(worker, policy, *acquired, account, progress)).await
             }
-            Err(reason) => self.fail(&account, progress, reason, &transfer).await,
+            Ok(Finish::Cached(stored, status)) => {
+                if policy.cache.fill().is_some_and(|fill| fill.is_detached()) {
+                    return Next::Abort { reset: false };
+                }
+                Box::pin(self.send_stored(&stored, status, entry, &account, (&transfer, progress))).await
+            }
+            Err(reason) => {
+                let state = (&transfer, &mut progress);
+                if let Some(next) = self.fail_fill(policy, reason, entry, &account, state).await {
+                    return next;
+                }
+                self.fail(&account, progress, reason, &transfer).await
+            }
         }
     }
 

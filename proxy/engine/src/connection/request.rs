@@ -1,7 +1,7 @@
 //! One exchange, from a parsed head to what follows it: check, route, then respond or forward.
 
 use std::future::{Future, poll_fn};
-use std::ops::ControlFlow::Break;
+use std::ops::ControlFlow::{Break, Continue};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use sluice_net::buffers::SMALL_BYTES;
 use sluice_net::stream::Stream;
 
 use super::account::Account;
-use super::affinity::Affinity;
 use super::{Connection, Next, head};
 use crate::body::Transfer;
+use crate::cache::CachePart;
 use crate::debug::{self, DebugRequest};
 use crate::exchange::{Policy, RequestContext, client_gone, request_transfer};
 use crate::progress::Progress;
@@ -93,20 +93,17 @@ impl Connection {
                 }
                 match &entry.target {
                     Target::Cluster(cluster) => {
-                        let mut policy = policy(snapshot, entry, cluster, &account, &self.session.head);
-                        let affinity = self.affinity(cluster, &account);
-                        let mut set_cookie = None;
-                        if let Some(Affinity { hash, set_cookie: value }) = affinity {
-                            policy.request.hash = Some(hash);
-                            policy.direct_return &= value.is_none();
-                            set_cookie = value;
-                        }
-                        let Some(edits) = self.own_edits(entry, &account, set_cookie) else {
-                            return self.forward(&worker, entry, &policy, account, transfer).await;
+                        let to = (entry, cluster);
+                        let Some(cache) = &entry.cache else {
+                            return self.ask_cluster(&worker, to, account, transfer, None).await;
                         };
-                        policy.request_edits = Some(&edits.request);
-                        policy.response_edits = Some(&edits.response).filter(|edits| !edits.is_empty());
-                        Box::pin(self.forward(&worker, entry, &policy, account, transfer)).await
+                        match Box::pin(self.look_in_cache(cache, entry, &account, &transfer)).await {
+                            Break(next) => next,
+                            Continue(errand) => {
+                                Box::pin(self.ask_cluster(&worker, to, account, transfer, Some(&errand)))
+                                    .await
+                            }
+                        }
                     }
                     // Boxed, so that other exchanges do not carry its memory.
                     Target::Service(_) => Box::pin(self.through_service(&worker, account, transfer)).await,
@@ -328,10 +325,8 @@ pub(super) fn policy<'a>(
         response_edits: entry.response_edits.as_ref(),
         replaced: &entry.replaced,
         handoff: entry.handoff.as_deref(),
-        compress: route
-            .compress
-            .as_ref()
-            .map(|compress| (compress, &snapshot.config.compression, snapshot.workers)),
+        compress: entry.encoding(snapshot),
+        cache: CachePart::Off,
         via: snapshot.config.via,
         // Debug information cannot be added to a direct return.
         direct_return: entry.direct_return && account.debug != DebugRequest::Trusted,

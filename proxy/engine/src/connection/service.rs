@@ -14,6 +14,7 @@ use super::account::Account;
 use super::request::policy;
 use super::{Connection, Next};
 use crate::body::Transfer;
+use crate::cache::CachePart;
 use crate::exchange::{Policy, RequestContext, Stamp};
 use crate::response::Local;
 use crate::snapshot::{RouteEntry, Target};
@@ -206,6 +207,7 @@ impl Edits {
         entered: &'a Entered,
     ) -> Policy<'a> {
         Policy {
+            cache: CachePart::Off,
             request_edits: Some(&self.request),
             response_edits: (!self.response.is_empty()).then_some(&self.response).or(policy.response_edits),
             replaced: &[],

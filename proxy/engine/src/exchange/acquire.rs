@@ -85,6 +85,7 @@ pub(super) fn finish(
             match received {
                 download::ReceivedResponse::Whole { keep_alive } => Finish::Answered { keep_alive },
                 download::ReceivedResponse::Held(answer) => Finish::Held(answer),
+                download::ReceivedResponse::Cached(stored, status) => Finish::Cached(stored, status),
                 download::ReceivedResponse::Replaced(replaced) => Finish::Replaced(replaced),
                 _ => Finish::Answered { keep_alive: downstream.keep_alive },
             }

@@ -5,6 +5,7 @@ use sluice_http::{Framing, RequestHead, ResponseForward, ResponseHead};
 
 use super::Policy;
 use super::encoded::EncodedAnswer;
+use crate::cache::{CACHE_STATUS, CacheStatus};
 use crate::debug;
 use crate::opening::Opening;
 use crate::progress::Progress;
@@ -39,12 +40,15 @@ impl Answer<'_> {
         let field = self.endpoint_field(policy);
         let debug = policy.request.debug.as_ref().map(|facts| facts.fields(progress));
         let [timing, facts] = debug_fields(debug.as_ref());
+        let status = policy.cache.status().map(CacheStatus::value);
+        let is_removed = policy.response_edits.is_some_and(|edits| edits.takes_out(CACHE_STATUS));
+        let status = status.as_ref().filter(|_| !is_removed).map(|value| (CACHE_STATUS, &value[..]));
         let forward = ResponseForward {
             via: policy.via,
             request_id: policy.request.request_id.as_deref(),
             edits: encoded.map(|encoded| &encoded.edits).or(policy.response_edits),
             is_encoded: encoded.is_some_and(EncodedAnswer::is_encoded),
-            extra: [field, timing, facts],
+            extra: [field, timing, facts, status],
             ..forward_head(self, framing, keep_alive)
         };
         out.encode_response(head, &forward);
@@ -66,7 +70,7 @@ pub(super) fn forward_head<'a>(
         is_encoded: false,
         upgrade: false,
         edits: None,
-        extra: [None; 3],
+        extra: [None; 4],
         hsts: answer.hsts,
     }
 }

@@ -1,8 +1,10 @@
 //! The path of the response: interim heads, the head, the body.
 
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::time::Instant;
 
+use sluice_cache::{Admission, Stored};
 use sluice_core::error::Reason;
 use sluice_http::{
     Expect, Framing, HeadLimits, HeadScanner, RequestHead, ResponseForward, ResponseHead, Scan, Version,
@@ -13,12 +15,14 @@ use sluice_net::stream::{Reader, Writer};
 
 use super::answer::{Answer, debug_fields, forward_head};
 use super::discard::discard;
-use super::encoded::EncodedAnswer;
+use super::encoded::{EncodedAnswer, Encoding};
 use super::hold::{self, HeldAnswer};
+use super::keep::{self, Kept};
 use super::transfer::download_reason;
 use super::{Failed, ReplacedAnswer, SharedState, chunk_limits, direct};
 use crate::body::{BodyError, Transfer, copy};
 use crate::bypass::Joined;
+use crate::cache::{CachePart, CacheStatus, Judgement};
 use crate::compress::trailers_of_bytes;
 use crate::direct::{Armed, Claimed, DirectAnswer, Rest};
 use crate::files::{HANDOFF_ANSWERS, NamedFile};
@@ -56,6 +60,8 @@ pub(super) enum ReceivedResponse {
     Replaced(Box<ReplacedAnswer>),
     /// A complete response, of which the client has received nothing.
     Held(Box<HeldAnswer>),
+    /// The client gets a stored response.
+    Cached(Arc<Stored>, CacheStatus),
 }
 
 /// Receives one response and forwards it.
@@ -90,7 +96,20 @@ pub(super) async fn run(
     let waited_for = answer.request.expect() == Expect::Continue && !was_continued;
     from.is_early = !shared.uploaded.get() || waited_for;
     let named = shared.policy.handoff.and_then(|_| NamedFile::of(from.head));
-    if named.is_some() || shared.policy.replaced.binary_search(&from.head.status()).is_ok() {
+    let is_replaced = shared.policy.replaced.binary_search(&from.head.status()).is_ok();
+    let kept = match shared.policy.cache.fill() {
+        Some(fill) => keep::judge(shared, fill, answer, &from, named.is_some() || is_replaced),
+        None => Judgement::Pass,
+    };
+    if matches!(kept, Judgement::Pass) && shared.policy.cache.fill().is_some_and(|fill| fill.is_detached()) {
+        return Err(Reason::ClientGone.into());
+    }
+    if let Judgement::Use(stored, status) = kept {
+        shared.head_received.set(true);
+        discard(shared, answer.request.method(), &mut from).await;
+        return Ok(ReceivedResponse::Cached(stored, status));
+    }
+    if named.is_some() || is_replaced {
         shared.head_received.set(true);
         let replaced = match named {
             Some(file) => ReplacedAnswer::with_file(from.head, file),
@@ -99,7 +118,8 @@ pub(super) async fn run(
         discard(shared, answer.request.method(), &mut from).await;
         return Ok(ReceivedResponse::Replaced(replaced));
     }
-    respond(shared, answer, from, writer, progress).await
+    let admission = if let Judgement::Keep(admission) = kept { Some(admission) } else { None };
+    respond(shared, answer, (from, admission), writer, progress).await
 }
 
 /// Receives until a complete head has been parsed, and removes it from the reader. If the start of the response used
@@ -201,7 +221,7 @@ async fn upgrade(
         via: shared.policy.via,
         request_id: shared.policy.request.request_id.as_deref(),
         edits: shared.policy.response_edits,
-        extra: [None, timing, facts],
+        extra: [None, timing, facts, None],
         ..forward_head(answer, Framing::None, true)
     };
     send_head(shared, from.head, &forward, writer, progress).await?;
@@ -242,7 +262,7 @@ async fn send_head(
 async fn respond(
     shared: &SharedState<'_>,
     answer: &Answer<'_>,
-    from: UpstreamSide<'_>,
+    (mut from, admission): (UpstreamSide<'_>, Option<Box<Admission>>),
     writer: &mut Writer,
     progress: &mut Progress,
 ) -> Result<ReceivedResponse, Failed> {
@@ -250,12 +270,31 @@ async fn respond(
     let method = answer.request.method();
     let framing = response_framing(from.head, method).map_err(|_| Failed::from(Reason::BadResponse))?;
     progress.logged = policy.logged_values(from.head);
+    if matches!(policy.cache, CachePart::Bypassed(_)) && !method.is_safe() {
+        let named = [&b"location"[..], b"content-location"].map(|name| from.head.get(name));
+        progress.changed = named.into_iter().flatten().map(<[u8]>::to_vec).collect();
+    }
+    let mut keeper = None;
+    if let Some((fill, admission)) = policy.cache.fill().zip(admission) {
+        match keep::begin(fill, admission, framing) {
+            Some(Kept::Whole(intake)) => {
+                shared.head_received.set(true);
+                shared.deadline.set(policy.body_idle_timeout_ms);
+                let stored = Box::pin(intake.receive(shared, &mut from, framing)).await?;
+                return Ok(ReceivedResponse::Cached(stored, fill.status()));
+            }
+            Some(Kept::Along(along)) => keeper = Some(along),
+            None => {}
+        }
+    }
     if hold::is_held(shared, from.head, framing) {
         let is_framed = writer.stream().is_channel();
         let held = Box::pin(hold::hold(shared, answer, (from, is_framed), progress, framing)).await?;
         return Ok(ReceivedResponse::Held(Box::new(held)));
     }
-    let mut encoded = EncodedAnswer::of(shared, answer, from.head, framing);
+    let (resources, edits) = (shared.resources, policy.response_edits);
+    let encoding = Encoding { config: policy.compress, resources, edits };
+    let mut encoded = EncodedAnswer::of(&encoding, answer.request, from.head, framing);
     let encoder = encoded.as_mut().and_then(EncodedAnswer::take_encoder);
     let is_encoded = encoder.is_some();
     let towards = match &encoder {
@@ -278,7 +317,9 @@ async fn respond(
     answer.encode_final(&mut opening, from.head, policy, progress, (towards, keep_alive), encoded.as_deref());
     drop(encoded);
     let head_bytes = opening.size() as u64;
-    let transfer = Transfer::new(framing, towards, chunk_limits(shared.limits), u64::MAX).encoded(encoder);
+    let transfer = Transfer::new(framing, towards, chunk_limits(shared.limits), u64::MAX)
+        .encoded(encoder)
+        .copied_to(keeper);
     let mut transfer = hold::limited(shared, transfer)?;
     if shared.policy.handoff.is_some() || is_encoded {
         transfer.refuse_trailers(|| {
@@ -299,6 +340,9 @@ async fn respond(
     let copied = copy(from.reader, writer, &mut transfer, out, shared.deadline, buffers).await;
     progress.bytes_out += head_bytes + transfer.sent_bytes();
     copied.map_err(download_reason)?;
+    if let Some(keeper) = transfer.take_copy() {
+        keep::end(policy.cache.fill(), *keeper);
+    }
     if !writer.is_quiet() {
         writer.quieten(shared.deadline).await.map_err(|_| Failed::from(Reason::ClientGone))?;
         // The lease of the copy no longer covers the buffer of a large piece.

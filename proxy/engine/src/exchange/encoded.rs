@@ -1,41 +1,50 @@
 //! A response that is encoded on its way to the client, or that another client would get encoded.
 
+use sluice_config::{Compress, Compression};
 use sluice_core::metrics::Event;
-use sluice_http::{Coding, FieldEdits, Framing, ResponseHead};
+use sluice_http::{Coding, FieldEdits, Framing, RequestHead, ResponseHead};
 
-use super::SharedState;
-use super::answer::Answer;
+use super::Resources;
 use crate::compress::{Choice, Encoder, choose, describe};
 
 /// The longest padding, in bytes. An attacker has to ask many times for the mean to show a byte more or less.
 const PADDING_MAX: usize = 64;
 
+/// What decides whether a response is encoded.
+pub(crate) struct Encoding<'a> {
+    /// Which responses are, what that may cost, and how many workers share it; `None` is none.
+    pub(crate) config: Option<(&'a Compress, &'a Compression, usize)>,
+    pub(crate) resources: &'a Resources,
+    /// The changes of the route.
+    pub(crate) edits: Option<&'a FieldEdits>,
+}
+
 /// What is done with the body, and what the head says of it.
-pub(super) struct EncodedAnswer {
+pub(crate) struct EncodedAnswer {
     /// The changes of the head.
-    pub(super) edits: FieldEdits,
+    pub(crate) edits: FieldEdits,
     choice: Choice,
     encoder: Option<Encoder>,
 }
 
 impl EncodedAnswer {
     /// `None` if the response is sent as it is. Boxed, because most are.
-    pub(super) fn of(
-        shared: &SharedState<'_>,
-        answer: &Answer<'_>,
+    pub(crate) fn of(
+        encoding: &Encoding<'_>,
+        request: &RequestHead,
         head: &ResponseHead,
         framing: Framing,
     ) -> Option<Box<Self>> {
-        let (config, limits, workers) = shared.policy.compress?;
-        let mut choice = choose(config, answer.request, head, framing)?;
+        let (config, limits, workers) = encoding.config?;
+        let mut choice = choose(config, request, head, framing)?;
         let mut encoder = None;
         if let Choice::Encode(coding) = choice
             && !framing.is_empty()
         {
             let length = if let Framing::Length(length) = framing { Some(length) } else { None };
             let opened =
-                shared.resources.compressors.encoder(coding, config.level, length, (limits, workers));
-            shared.resources.dialer.metrics().count(match &opened {
+                encoding.resources.compressors.encoder(coding, config.level, length, (limits, workers));
+            encoding.resources.dialer.metrics().count(match &opened {
                 Ok(_) => event(coding),
                 Err(refused) => *refused,
             });
@@ -44,22 +53,22 @@ impl EncodedAnswer {
                 choice = Choice::Plain;
             }
         }
-        let has_cookie = answer.request.get(b"cookie").is_some();
+        let has_cookie = request.get(b"cookie").is_some();
         // HTTP/2 sends a value that it has sent before as a number, so each is another one.
         let padding = has_cookie.then(|| {
             let letters = std::iter::repeat_with(fastrand::alphanumeric);
             letters.take(fastrand::usize(..=PADDING_MAX)).collect()
         });
-        let edits = describe(choice, head, shared.policy.response_edits, padding);
+        let edits = describe(choice, head, encoding.edits, padding);
         Some(Box::new(Self { edits, choice, encoder }))
     }
 
-    pub(super) fn take_encoder(self: &mut Box<Self>) -> Option<Encoder> {
+    pub(crate) fn take_encoder(self: &mut Box<Self>) -> Option<Encoder> {
         self.encoder.take()
     }
 
     /// Whether the body is, or would be, encoded.
-    pub(super) fn is_encoded(&self) -> bool {
+    pub(crate) fn is_encoded(&self) -> bool {
         matches!(self.choice, Choice::Encode(_))
     }
 }

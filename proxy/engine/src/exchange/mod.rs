@@ -11,6 +11,7 @@ mod encoded;
 mod hedge;
 mod download;
 mod hold;
+mod keep;
 mod race;
 mod resources;
 mod retry;
@@ -25,6 +26,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sluice_cache::Stored;
 use sluice_config::{Buffering, Buffers, Compress, Compression, Limits, Retry};
 use sluice_core::clock;
 use sluice_core::cluster::{Cluster, Kind};
@@ -38,6 +40,7 @@ use sluice_net::stream::{Reader, Writer};
 use crate::authority::Fields;
 use crate::body::Transfer;
 use crate::bypass::Candidate;
+use crate::cache::{CachePart, CacheStatus};
 use crate::debug;
 use crate::direct::{Armed, Client};
 use crate::files::{Handoff, NamedFile, is_of_body};
@@ -45,6 +48,7 @@ use crate::opening::Opening;
 use crate::progress::Progress;
 use crate::spool::Message;
 use crate::upstream::{Acquired, Attempt, UpstreamConnection};
+pub(crate) use encoded::{EncodedAnswer, Encoding};
 pub(crate) use hold::HeldAnswer;
 pub(crate) use race::until_cut;
 use retry::{Facts, RetryVerdict, may_retry};
@@ -72,6 +76,8 @@ pub(crate) struct Policy<'a> {
     pub(crate) handoff: Option<&'a Handoff>,
     /// Which responses are encoded, what that may cost, and how many workers share it.
     pub(crate) compress: Option<(&'a Compress, &'a Compression, usize)>,
+    /// What the cache of the route has to do with it.
+    pub(crate) cache: CachePart<'a>,
     pub(crate) via: bool,
     /// Whether direct return may be used.
     pub(crate) direct_return: bool,
@@ -141,6 +147,8 @@ pub(crate) enum Finish {
     Replaced(Box<ReplacedAnswer>),
     /// The response is complete, and the client has received nothing of it yet.
     Held(Box<HeldAnswer>),
+    /// The client gets a stored response.
+    Cached(Arc<Stored>, CacheStatus),
 }
 
 /// Where a request does not go if it is sent to another endpoint.

@@ -18,7 +18,7 @@ pub(crate) use find::{Found, Wanted};
 pub(crate) use folder::can_open_below;
 pub(crate) use handoff::{HANDOFF_ANSWERS, Handoff, NamedFile, handoff_fields, is_of_body};
 pub(crate) use listing::page;
-pub(crate) use plan::Plan;
+pub(crate) use plan::{Plan, WholeContent};
 pub(crate) use route::FileRoute;
 pub(crate) use store::FileStore;
 pub(crate) use stored::{Content, StoredFile};

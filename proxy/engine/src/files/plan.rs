@@ -1,16 +1,23 @@
-//! What a request for a file gets: all of it, parts, or only a status.
+//! What a request for a file, or for a stored response, gets: all of it, parts, or only a status.
 
-use sluice_http::{ByteRange, Method, Precondition, Ranges, RequestHead};
+use sluice_http::{ByteRange, Method, Precondition, Ranges, RequestHead, Validators};
 
-use super::stored::StoredFile;
+/// What a response may be made of.
+pub(crate) struct WholeContent<'c> {
+    pub(crate) validators: Validators<'c>,
+    /// Bytes.
+    pub(crate) length: u64,
+    /// Its media type.
+    pub(crate) kind: &'c str,
+}
 
-/// A response with a file.
+/// A response with such content.
 pub(crate) struct Plan {
     /// The status.
     pub(crate) status: u16,
-    /// Whether it has a body that is made of the file.
+    /// Whether it has a body that is made of the content.
     pub(crate) has_content: bool,
-    /// The parts of the file, each with the text before it.
+    /// The parts of the content, each with the text before it.
     pub(crate) parts: Vec<(Vec<u8>, ByteRange)>,
     /// The text after the last part.
     pub(crate) end: Vec<u8>,
@@ -21,14 +28,14 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// The plan for a GET or HEAD of a file with a media type.
+    /// The plan for a GET or HEAD.
     pub(crate) fn new(
-        (file, kind): (&StoredFile, &str),
+        content: &WholeContent<'_>,
         head: &RequestHead,
         now_s: u64,
         boundary: impl FnOnce() -> String,
     ) -> Self {
-        let validators = file.validators();
+        let validators = content.validators;
         match validators.check(head) {
             Precondition::NotModified => return Self::status(304),
             Precondition::Failed => return Self::status(412),
@@ -39,23 +46,23 @@ impl Plan {
         let range = ranges.next().filter(|_| ranges.next().is_none() && head.method() == Method::Get);
         let range = range.map(|field| field.value);
         let ranges = match range.filter(|_| validators.may_send_range(head, now_s)) {
-            Some(range) => Ranges::read(range, file.length),
+            Some(range) => Ranges::read(range, content.length),
             None => Ranges::Whole,
         };
         match ranges {
-            Ranges::Whole => Self::whole(file.length),
+            Ranges::Whole => Self::whole(content.length),
             Ranges::Unsatisfiable => {
-                let content_range = Some(format!("bytes */{}", file.length).into_bytes());
+                let content_range = Some(format!("bytes */{}", content.length).into_bytes());
                 Self { content_range, ..Self::status(416) }
             }
             Ranges::Parts(parts) => match parts[..] {
                 [part] => Self {
                     has_content: true,
-                    content_range: Some(content_range(part, file.length)),
+                    content_range: Some(content_range(part, content.length)),
                     parts: vec![(Vec::new(), part)],
                     ..Self::status(206)
                 },
-                _ => Self::several((file.length, kind), parts, boundary()),
+                _ => Self::several((content.length, content.kind), parts, boundary()),
             },
         }
     }
@@ -71,9 +78,9 @@ impl Plan {
         }
     }
 
-    /// The plan for all of a file, with a status.
-    pub(crate) fn all(file: &StoredFile, status: u16) -> Self {
-        Self { status, ..Self::whole(file.length) }
+    /// The plan for all of a content of this length, with a status.
+    pub(crate) fn all(length: u64, status: u16) -> Self {
+        Self { status, ..Self::whole(length) }
     }
 
     fn whole(length: u64) -> Self {
@@ -101,6 +108,17 @@ impl Plan {
     pub(crate) fn length(&self) -> u64 {
         let parts = self.parts.iter().map(|(before, part)| before.len() as u64 + part.length());
         parts.sum::<u64>() + self.end.len() as u64
+    }
+
+    /// The pieces of the body in order, of a content that is in memory.
+    pub(crate) fn pieces<'p>(&'p self, content: &'p [u8]) -> impl Iterator<Item = &'p [u8]> {
+        // The plan was made for these bytes.
+        let slice = |part: &ByteRange| {
+            let (first, last) = (usize::try_from(part.first), usize::try_from(part.last));
+            first.ok().zip(last.ok()).and_then(|(first, last)| content.get(first..=last)).unwrap_or_default()
+        };
+        let parts = self.parts.iter().flat_map(move |(before, part)| [&before[..], slice(part)]);
+        parts.chain([&self.end[..]]).filter(|piece| !piece.is_empty())
     }
 
     /// The only part, if nothing surrounds it.

@@ -1,6 +1,7 @@
 //! The command line, and the configuration of `run`'s short form. Runs nothing.
 
 pub(crate) mod bans;
+pub(crate) mod cache;
 pub(crate) mod kamal;
 pub(crate) mod service;
 
@@ -22,6 +23,7 @@ use sluice_control::commands;
 use sluice_control::server::Source;
 
 use self::bans::BansArgs;
+use self::cache::CacheArgs;
 use self::service::ServiceCommand;
 
 /// An HTTP reverse proxy on io_uring.
@@ -59,6 +61,8 @@ pub(crate) enum Command {
     Trace(sluice_trace::Options),
     /// List and change the addresses that a running sluice turns away
     Bans(BansArgs),
+    /// List the caches of a running sluice, and take stored responses out of them
+    Cache(CacheArgs),
     #[command(flatten)]
     Service(ServiceCommand),
     /// Print the version

@@ -11,7 +11,7 @@ const DOCUMENT: &str = include_str!("../../../../config/sluice.yaml");
 const TEXT_COLUMN: usize = 20;
 
 /// Maps whose keys are names that the user chooses.
-const NAMED: [&str; 2] = ["clusters", "rate_limits"];
+const NAMED: [&str; 3] = ["caches", "clusters", "rate_limits"];
 
 /// One key.
 #[derive(Debug, Default, PartialEq)]

@@ -19,6 +19,7 @@ mod tokens;
 mod framing;
 mod bodies;
 mod buffering;
+mod cache;
 mod early_answers;
 mod keep_alive;
 mod clusters;

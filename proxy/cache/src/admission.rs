@@ -1,0 +1,219 @@
+//! What may be stored (RFC 9111 section 3), and what a 304 changes (section 3.2).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sluice_config::Cache;
+use sluice_http::{Method, RequestHead, ResponseHead, end_to_end};
+
+use super::asked::Asked;
+use super::directives::{Directives, Wishes};
+use super::freshness::{Exchanged, Times, is_by_default};
+use super::stored::{Rules, Stored, is_for_all};
+use super::vary::Vary;
+
+/// Fields that are about one answer, not about the content.
+const OF_ONE_ANSWER: [&[u8]; 4] = [b"age", b"content-length", b"proxy-authentication-info", b"trailer"];
+/// Fields that give a client a cookie.
+const COOKIES: [&[u8]; 2] = [b"set-cookie", b"set-cookie2"];
+/// Fields of the stored body, which a 304 does not change.
+const OF_BODY: [&[u8]; 8] = [
+    b"content-encoding",
+    b"content-length",
+    b"content-md5",
+    b"content-digest",
+    b"repr-digest",
+    b"digest",
+    b"content-range",
+    b"etag",
+];
+
+type OwnFields = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// A response whose body is stored once it has arrived.
+#[derive(Debug)]
+pub struct Admission {
+    status: u16,
+    fields: OwnFields,
+    /// Fields for the client whose request it is, and for nobody else.
+    withheld: OwnFields,
+    vary: Vary,
+    times: Times,
+    rules: Rules,
+}
+
+impl Admission {
+    /// `None` if the response to this request must not be stored, or if that would be of no use.
+    pub fn of(asked: &Asked<'_>, head: &ResponseHead, when: Exchanged, config: &Cache) -> Option<Self> {
+        let directives = Directives::of_response(head);
+        let request = asked.caller.request;
+        let is_wanted = !config.obey_requests || !Wishes::of_request(request).no_store;
+        let status = head.status();
+        let is_final = status >= 200 && !matches!(status, 206 | 304 | 416);
+        // RFC 9111 section 5.2.2.3: who knows the status need not heed a no-store beside it.
+        let is_understood = is_known(status);
+        let is_forbidden = directives.private
+            || (directives.no_store && !directives.must_understand)
+            || (directives.must_understand && !is_understood);
+        if request.method() != Method::Get || !is_wanted || !is_final || is_forbidden {
+            return None;
+        }
+        if asked.caller.has_credentials && !is_for_all(&directives) {
+            return None;
+        }
+        let times = Times::of(head, &directives, when, config.heuristic_max_ms);
+        let has_cookie = request.get(b"cookie").is_some();
+        if has_cookie && !times.is_explicit && !directives.public {
+            // It may be a page of one user, of an application that knows nothing of caches.
+            return None;
+        }
+        let is_allowed = times.is_explicit || directives.public || is_by_default(status);
+        let is_ended_by_events = is_event_stream(head) || head.get(b"trailer").is_some();
+        if !is_allowed || is_ended_by_events || (sets_cookie(head, &directives) && !config.store_set_cookie) {
+            return None;
+        }
+        if echoes_origin(request, head) {
+            return None;
+        }
+        let vary = Vary::of(asked, head)?;
+        let rules = Rules::of(&directives);
+        let is_useful = times.stale_ms(when.received_ms).is_none()
+            || has_validator(head)
+            || rules.while_revalidate_ms.is_some()
+            || rules.if_error_ms.is_some();
+        let (fields, withheld) = split(head, &directives, config);
+        is_useful.then_some(Self { status, fields, withheld, vary, times, rules })
+    }
+
+    /// The stored response, with its whole body.
+    pub fn complete(self, body: Bytes) -> Option<Admitted> {
+        let fields = self.fields.iter().map(|(name, value)| (&name[..], &value[..]));
+        let stored = Stored::new(self.status, fields, body, (self.vary, self.times, self.rules))?;
+        Some(Admitted { stored: Arc::new(stored), withheld: self.withheld })
+    }
+
+    /// Whether no other request may use the response as it is.
+    pub fn is_stale_at_once(&self) -> bool {
+        self.rules.asks_each_time || self.times.stale_ms(self.times.received_ms).is_some()
+    }
+}
+
+/// A response that is stored, and what only its client gets.
+#[derive(Debug)]
+pub struct Admitted {
+    /// For everybody.
+    pub stored: Arc<Stored>,
+    withheld: OwnFields,
+}
+
+impl Admitted {
+    /// The response for the client whose request it is.
+    pub fn for_client(&self) -> Arc<Stored> {
+        if self.withheld.is_empty() {
+            return Arc::clone(&self.stored);
+        }
+        let stored = &self.stored;
+        let of_all =
+            stored.head().fields().filter(|field| !field.name.eq_ignore_ascii_case(b"content-length"));
+        let own = self.withheld.iter().map(|(name, value)| (&name[..], &value[..]));
+        let fields = of_all.map(|field| (field.name, field.value)).chain(own);
+        let facts = (stored.vary.clone(), stored.times, stored.rules);
+        let own = Stored::new(stored.head().status(), fields, stored.body().clone(), facts);
+        own.map_or_else(|| Arc::clone(stored), Arc::new)
+    }
+}
+
+impl Stored {
+    /// The same response after a 304 with these fields. `None` if it must not be stored any more.
+    pub fn refreshed(
+        &self,
+        asked: &Asked<'_>,
+        head: &ResponseHead,
+        when: Exchanged,
+        config: &Cache,
+    ) -> Option<Admitted> {
+        let said = Directives::of_response(head);
+        let is_new = |name: &[u8]| !is_of_body(name) && head.get(name).is_some();
+        let kept = self.head().fields().filter(|field| !is_new(field.name));
+        let kept = kept.filter(|field| !field.name.eq_ignore_ascii_case(b"content-length"));
+        let mut fields: Vec<_> = kept.map(|field| (field.name.to_vec(), field.value.to_vec())).collect();
+        let (mut new, mut withheld) = split(head, &said, config);
+        new.retain(|(name, _)| !is_of_body(name));
+        withheld.retain(|(name, _)| !is_of_body(name));
+        fields.extend(new);
+        let fields = || fields.iter().map(|(name, value)| (&name[..], &value[..]));
+        // The times follow from all fields together.
+        let draft = Stored::new(
+            self.head().status(),
+            fields(),
+            Bytes::new(),
+            (self.vary.clone(), self.times, self.rules),
+        )?;
+        let directives = Directives::of_response(draft.head());
+        let is_forbidden = directives.private || directives.no_store;
+        if is_forbidden || (asked.caller.has_credentials && !is_for_all(&directives)) {
+            return None;
+        }
+        // The Age of the old answer is not stored; that of the 304 counts.
+        let of_answer = Times::of(head, &directives, when, config.heuristic_max_ms);
+        let whole = Times::of(draft.head(), &directives, when, config.heuristic_max_ms);
+        let times = Times { initial_ms: of_answer.initial_ms, ..whole };
+        let facts = (self.vary.clone(), times, Rules::of(&directives));
+        let stored = Stored::new(self.head().status(), fields(), self.body().clone(), facts)?;
+        Some(Admitted { stored: Arc::new(stored), withheld })
+    }
+}
+
+/// The fields that are stored, and those for the client alone.
+fn split(head: &ResponseHead, directives: &Directives, config: &Cache) -> (OwnFields, OwnFields) {
+    let fields = end_to_end(head).filter(|field| !is_of_one_answer(field.name));
+    let fields = fields.map(|field| (field.name.to_vec(), field.value.to_vec()));
+    fields.partition(|(name, _)| is_stored(name, directives, config))
+}
+
+fn is_of_one_answer(name: &[u8]) -> bool {
+    OF_ONE_ANSWER.iter().any(|other| name.eq_ignore_ascii_case(other))
+}
+
+fn is_stored(name: &[u8], directives: &Directives, config: &Cache) -> bool {
+    let name = name.to_ascii_lowercase();
+    // The 304 that one client's request has brought may give that client a cookie.
+    let is_cookie = COOKIES.contains(&&name[..]) && !config.store_set_cookie;
+    !is_cookie && !directives.without.contains(&name)
+}
+
+fn is_of_body(name: &[u8]) -> bool {
+    OF_BODY.iter().any(|other| name.eq_ignore_ascii_case(other))
+}
+
+/// Whether the rules of a status are known: those of RFC 9110, and none beyond.
+fn is_known(status: u16) -> bool {
+    matches!(status, 200..=206 | 300..=305 | 307 | 308 | 400..=417 | 421 | 422 | 426 | 500..=505)
+}
+
+/// Whether it gives its client a cookie, which others would get from the cache.
+fn sets_cookie(head: &ResponseHead, directives: &Directives) -> bool {
+    let is_taken_out = |name: &[u8]| directives.without.iter().any(|other| other == name);
+    COOKIES.iter().any(|name| head.get(name).is_some() && !is_taken_out(name))
+}
+
+/// Whether it lets the scripts of one site read it, although it does not say that others get another response.
+fn echoes_origin(request: &RequestHead, head: &ResponseHead) -> bool {
+    let allowed = head.get(b"access-control-allow-origin");
+    allowed.is_some() && allowed == request.get(b"origin") && !names_in_vary(head, b"origin")
+}
+
+fn names_in_vary(head: &ResponseHead, name: &[u8]) -> bool {
+    let lines = head.fields().filter(|field| field.name.eq_ignore_ascii_case(b"vary"));
+    let mut names = lines.flat_map(|field| field.value.split(|byte| *byte == b','));
+    names.any(|other| other.trim_ascii().eq_ignore_ascii_case(name))
+}
+
+fn is_event_stream(head: &ResponseHead) -> bool {
+    let kind = head.get(b"content-type").unwrap_or_default();
+    kind.len() >= 17 && kind[..17].eq_ignore_ascii_case(b"text/event-stream")
+}
+
+fn has_validator(head: &ResponseHead) -> bool {
+    head.get(b"etag").is_some() || head.get(b"last-modified").is_some()
+}

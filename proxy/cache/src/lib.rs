@@ -1,0 +1,28 @@
+//! A shared HTTP cache: what may be stored and used again (RFC 9111), and where it is kept.
+//!
+//! The rules are pure: `directives` and `freshness` read what messages say, `admission` decides what is stored and what
+//! a 304 changes, [`Stored`] how it may be used. [`Store`] keeps responses for all workers, and lets one request go to
+//! the application while others for the same resource wait. The engine sends requests and responses.
+#![forbid(unsafe_code)]
+
+mod admission;
+mod asked;
+mod directives;
+mod fills;
+mod freshness;
+mod key;
+mod purge;
+mod store;
+mod stored;
+#[cfg(test)]
+mod tests;
+mod vary;
+
+pub use admission::{Admission, Admitted};
+pub use asked::{Asked, Caller};
+pub use fills::{Outcome, Ticket, Turn, Waiting};
+pub use freshness::Exchanged;
+pub use key::{Resource, is_canonical};
+pub use purge::Purge;
+pub use store::{Epoch, Found, Room, Store};
+pub use stored::{Stored, Use};

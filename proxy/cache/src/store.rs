@@ -1,0 +1,309 @@
+//! Stored responses in memory, for all workers together.
+
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use quick_cache::sync::{Cache as Table, DefaultLifecycle};
+use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
+use sluice_config::Cache;
+use sluice_http::RequestHead;
+
+use super::asked::Caller;
+use super::directives::Wishes;
+use super::fills::{Fills, Turn};
+use super::purge::Purge;
+use super::stored::{Stored, Use};
+
+/// The mean size of a resource, from which the size of the table follows.
+const MEAN_BYTES: u64 = 8 * 1024;
+/// What a place in the table takes.
+const PLACE_BYTES: u64 = 256;
+/// Removals that are remembered. A response that was asked for before all of them is not stored.
+const REMOVALS: usize = 4096;
+/// How long a resource is remembered whose responses are not for others, in milliseconds.
+const PASSED_MS: u64 = 60_000;
+/// A part of memory_bytes_max that bodies may take which are still arriving.
+const ARRIVING_PART: u64 = 4;
+
+/// What is known of a resource.
+#[derive(Clone, Debug)]
+enum Slot {
+    /// Its responses, the last used first.
+    Variants(Arc<[Arc<Stored>]>),
+    /// Its last response was for one client alone; until then, in milliseconds since 1970.
+    Passed(u64),
+}
+
+/// What a place weighs.
+#[derive(Clone, Debug)]
+struct Weight;
+
+impl Weighter<Box<[u8]>, Slot> for Weight {
+    fn weight(&self, key: &Box<[u8]>, slot: &Slot) -> u64 {
+        let bytes: usize = match slot {
+            Slot::Variants(variants) => variants.iter().map(|stored| stored.bytes()).sum(),
+            Slot::Passed(_) => 0,
+        };
+        PLACE_BYTES + (key.len() + bytes) as u64
+    }
+}
+
+/// What a request finds.
+#[derive(Debug)]
+pub enum Found {
+    /// A response, and how it may be used now.
+    Stored(Arc<Stored>, Use),
+    /// The last response was not for others, so this one will not be either: nobody waits for it.
+    Passed,
+    /// Nothing that fits.
+    Nothing {
+        /// Whether there are responses for other requests.
+        has_others: bool,
+    },
+}
+
+/// A cache, shared by all workers.
+#[derive(Debug)]
+pub struct Store {
+    /// Its name in the configuration.
+    pub name: String,
+    config: ArcSwap<Cache>,
+    table: Table<Box<[u8]>, Slot, Weight>,
+    fills: Arc<Fills>,
+    /// How many removals there have been.
+    removed: AtomicU64,
+    hasher: DefaultHashBuilder,
+    /// Bytes of bodies that are arriving.
+    arriving: Arc<AtomicU64>,
+    /// Held while responses are put in or taken out, so that none of two is lost.
+    change: Mutex<Removals>,
+}
+
+/// What was taken out last.
+#[derive(Debug)]
+struct Removals {
+    /// Hashes of keys, each at its number modulo the length.
+    keys: Box<[u64]>,
+    /// The number of the last removal of an unknown number of keys.
+    of_many: u64,
+}
+
+/// Before a request is sent: what is taken out later does not come back with its response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Epoch(u64);
+
+impl Store {
+    /// An empty cache.
+    pub fn new(name: &str, config: &Cache) -> Self {
+        Self {
+            name: name.to_owned(),
+            config: ArcSwap::from_pointee(config.clone()),
+            table: table(config),
+            fills: Arc::new(Fills::new()),
+            removed: AtomicU64::default(),
+            hasher: DefaultHashBuilder::default(),
+            arriving: Arc::default(),
+            change: Mutex::new(Removals { keys: vec![0; REMOVALS].into(), of_many: 0 }),
+        }
+    }
+
+    /// Goes on with other settings. What is too much for them leaves.
+    pub fn set(&self, config: &Cache) {
+        self.table.set_capacity(config.memory_bytes_max);
+        self.config.store(Arc::new(config.clone()));
+    }
+
+    /// Its settings.
+    pub fn config(&self) -> Arc<Cache> {
+        self.config.load_full()
+    }
+
+    /// What there is for a request.
+    pub fn find(&self, key: &[u8], caller: &Caller<'_>, now_ms: u64) -> Found {
+        let variants = match self.table.get(key) {
+            Some(Slot::Variants(variants)) => variants,
+            Some(Slot::Passed(until)) if now_ms < until => return Found::Passed,
+            Some(Slot::Passed(_)) | None => return Found::Nothing { has_others: false },
+        };
+        let Some(stored) = variants.iter().find(|stored| stored.fits(caller)) else {
+            return Found::Nothing { has_others: true };
+        };
+        let config = self.config.load();
+        let wishes = config.obey_requests.then(|| Wishes::of_request(caller.request));
+        Found::Stored(Arc::clone(stored), stored.usable(now_ms, wishes.as_ref()))
+    }
+
+    /// Whether a request wants nothing that is not stored, and may say so.
+    pub fn wants_stored_only(&self, request: &RequestHead) -> bool {
+        self.config.load().obey_requests && Wishes::of_request(request).only_if_cached
+    }
+
+    /// Whose turn it is to ask the application; `is_late` if the request has waited.
+    pub fn turn(&self, key: &[u8], is_late: bool) -> Turn {
+        let wait = Duration::from_millis(self.config.load().wait_max_ms);
+        self.fills.turn(key, wait, is_late)
+    }
+
+    fn changing(&self) -> MutexGuard<'_, Removals> {
+        self.change.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// To be asked before a request is sent.
+    pub fn epoch(&self) -> Epoch {
+        Epoch(self.removed.load(SeqCst))
+    }
+
+    /// Whether a resource was taken out since.
+    fn is_removed(&self, key: &[u8], since: Epoch, removals: &Removals) -> bool {
+        let (since, now) = (since.0, self.removed.load(SeqCst));
+        let hash = self.hasher.hash_one(key);
+        removals.of_many > since
+            || now - since > REMOVALS as u64
+            || (since..now).any(|number| removals.keys[number as usize % REMOVALS] == hash)
+    }
+
+    /// Keeps a response, in place of the one for the same requests. False if it is too large, or if the resource was
+    /// taken out since `epoch`.
+    pub fn keep(&self, key: &[u8], stored: &Arc<Stored>, epoch: Epoch) -> bool {
+        let config = self.config.load();
+        let changing = self.changing();
+        if self.is_removed(key, epoch, &changing) {
+            return false;
+        }
+        let before = match self.table.peek(key) {
+            Some(Slot::Variants(variants)) => variants,
+            Some(Slot::Passed(_)) | None => Arc::from([]),
+        };
+        let others = before.iter().filter(|other| other.vary != stored.vary);
+        let variants =
+            std::iter::once(stored).chain(others).take(config.variants_max).map(Arc::clone).collect();
+        self.table.insert(key.into(), Slot::Variants(variants));
+        drop(changing);
+        true
+    }
+
+    /// Remembers that the responses of a resource are not for others, unless there is one that is.
+    pub fn pass(&self, key: &[u8], now_ms: u64) {
+        let _changing = self.changing();
+        if !matches!(self.table.peek(key), Some(Slot::Variants(_))) {
+            self.table.insert(key.into(), Slot::Passed(now_ms + PASSED_MS));
+        }
+    }
+
+    /// Takes a resource out: it has changed (RFC 9111 section 4.4).
+    pub fn forget(&self, key: &[u8]) {
+        let mut changing = self.changing();
+        let number = self.removed.fetch_add(1, SeqCst);
+        changing.keys[number as usize % REMOVALS] = self.hasher.hash_one(key);
+        self.table.remove(key);
+    }
+
+    /// Takes out one response of a resource: the application has said that it must not be kept.
+    pub fn forget_one(&self, key: &[u8], stored: &Arc<Stored>) {
+        let _changing = self.changing();
+        let Some(Slot::Variants(variants)) = self.table.peek(key) else { return };
+        let left: Arc<[_]> =
+            variants.iter().filter(|other| !Arc::ptr_eq(other, stored)).map(Arc::clone).collect();
+        if left.is_empty() {
+            self.table.remove(key);
+        } else {
+            self.table.insert(key.into(), Slot::Variants(left));
+        }
+    }
+
+    /// Takes out what an operator names; returns how many resources that were.
+    pub fn purge(&self, purge: &Purge) -> u64 {
+        let mut changing = self.changing();
+        // Requests under way may bring what is to go.
+        changing.of_many = self.removed.fetch_add(1, SeqCst) + 1;
+        let taken = AtomicU64::new(0);
+        self.table.retain(|key, slot| {
+            let Slot::Variants(variants) = slot else { return !purge.takes(key, std::iter::empty()) };
+            let takes = purge.takes(key, variants.iter().map(|stored| &**stored));
+            if takes {
+                taken.fetch_add(1, Relaxed);
+            }
+            !takes
+        });
+        taken.into_inner()
+    }
+
+    /// Room for the body of a response that is arriving; `None` if it is too large, or too many are.
+    pub fn room(&self, bytes: u64) -> Option<Room> {
+        let config = self.config.load();
+        let most = (config.memory_bytes_max / ARRIVING_PART).max(config.object_bytes_max);
+        let limits = (config.object_bytes_max, most);
+        let mut room = Room { arriving: Arc::clone(&self.arriving), bytes: 0, limits };
+        room.grow(bytes, bytes).then_some(room)
+    }
+
+    /// Bytes that it holds.
+    pub fn bytes(&self) -> u64 {
+        self.table.weight()
+    }
+
+    /// Resources of which it knows something.
+    pub fn resources(&self) -> u64 {
+        self.table.len() as u64
+    }
+}
+
+/// Room for a body that is arriving.
+#[derive(Debug)]
+pub struct Room {
+    arriving: Arc<AtomicU64>,
+    bytes: u64,
+    /// Of one body, and of all.
+    limits: (u64, u64),
+}
+
+impl Room {
+    /// Makes it as large as wanted, or at least as large as needed; false if that is too much.
+    pub fn grow(&mut self, wanted: u64, needed: u64) -> bool {
+        let (one, all) = self.limits;
+        if needed > one {
+            return false;
+        }
+        let more = wanted.min(one).saturating_sub(self.bytes);
+        let fits = |held: u64| held.checked_add(more).filter(|held| *held <= all);
+        let fits = self.arriving.fetch_update(SeqCst, SeqCst, fits).is_ok();
+        if fits {
+            self.bytes += more;
+        }
+        fits
+    }
+
+    /// Bytes that it is for.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.arriving.fetch_sub(self.bytes, SeqCst);
+    }
+}
+
+/// Its parts are large enough for a few of the largest objects: none holds more than its own share.
+fn table(config: &Cache) -> Table<Box<[u8]>, Slot, Weight> {
+    const OBJECTS_A_PART: u64 = 4;
+    const PARTS_MAX: u64 = 64;
+    let parts = config.memory_bytes_max / (config.object_bytes_max.max(1) * OBJECTS_A_PART);
+    let parts = parts.clamp(1, PARTS_MAX).next_power_of_two() as usize;
+    let items =
+        usize::try_from(config.memory_bytes_max / MEAN_BYTES).unwrap_or(usize::MAX).clamp(16, 1 << 22);
+    let options = OptionsBuilder::new()
+        .estimated_items_capacity(items)
+        .weight_capacity(config.memory_bytes_max)
+        .shards(parts)
+        .build();
+    let hasher = DefaultHashBuilder::default();
+    match options {
+        Ok(options) => Table::with_options(options, Weight, hasher, DefaultLifecycle::default()),
+        Err(_) => Table::with(items, config.memory_bytes_max, Weight, hasher, DefaultLifecycle::default()),
+    }
+}

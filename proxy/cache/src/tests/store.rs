@@ -1,0 +1,162 @@
+//! The bounds of the store, and what leaves it.
+
+use std::sync::Arc;
+
+use sluice_config::Cache;
+
+use super::{NOW_MS, caller, request, stored_for};
+use crate::{Found, Purge, Resource, Store, Use};
+
+const FRESH: &str = "Cache-Control: max-age=60\r\n";
+
+fn key(target: &str) -> Vec<u8> {
+    let mut key = Vec::new();
+    Resource { route: "app", host: b"A.test", target: target.as_bytes() }.write(&mut key);
+    key
+}
+
+fn store() -> Store {
+    Store::new(
+        "pages",
+        &Cache { memory_bytes_max: 1 << 20, object_bytes_max: 1 << 16, variants_max: 2, ..Cache::default() },
+    )
+}
+
+fn keep(store: &Store, target: &str, fields: &str, body: usize) -> bool {
+    let stored = stored_for(&request(""), fields, body).unwrap();
+    store.keep(&key(target), &stored, store.epoch())
+}
+
+fn has(store: &Store, target: &str) -> bool {
+    matches!(store.find(&key(target), &caller(&request("")), NOW_MS), Found::Stored(..))
+}
+
+#[test]
+fn it_never_holds_more_than_it_may() {
+    let store = store();
+    for at in 0..3000 {
+        keep(&store, &format!("/{at}"), FRESH, at * 7 % 60_000);
+        assert!(store.bytes() <= 1 << 20, "{at} {}", store.bytes());
+    }
+    assert!(store.resources() > 10);
+    store.set(&Cache { memory_bytes_max: 1 << 18, ..(*store.config()).clone() });
+    assert!(store.bytes() <= 1 << 18, "{}", store.bytes());
+}
+
+#[test]
+fn what_was_taken_out_does_not_come_back() {
+    let store = store();
+    let stored = stored_for(&request(""), FRESH, 1).unwrap();
+    let before = store.epoch();
+    store.forget(&key("/other"));
+    assert!(store.keep(&key("/"), &stored, before));
+    store.forget(&key("/"));
+    assert!(!has(&store, "/"));
+    assert!(!store.keep(&key("/"), &stored, before));
+    let before = store.epoch();
+    store.purge(&Purge::Tag(b"x".to_vec()));
+    assert!(!store.keep(&key("/"), &stored, before));
+    let before = store.epoch();
+    (0..5000).for_each(|at| store.forget(&key(&format!("/{at}"))));
+    assert!(!store.keep(&key("/"), &stored, before));
+    assert!(store.keep(&key("/"), &stored, store.epoch()));
+}
+
+#[test]
+fn an_operator_takes_out_by_url_prefix_and_tag() {
+    let store = store();
+    let fill = || {
+        for target in ["/", "/a", "/a?b", "/ab/c"] {
+            keep(
+                &store,
+                target,
+                "Cache-Control: max-age=60\r\nCache-Tag: all, even one\r\nSurrogate-Key: x y\r\n",
+                1,
+            );
+        }
+    };
+    let all = || ["/", "/a", "/a?b", "/ab/c"].map(|target| has(&store, target));
+    let text = |text: &str| text.as_bytes().to_vec();
+    for (purge, left) in [
+        (Purge::Exact { host: text("a.test"), target: text("/a") }, [true, false, true, true]),
+        (Purge::Exact { host: text(""), target: text("/a") }, [true, false, true, true]),
+        (Purge::Exact { host: text("b.test"), target: text("/a") }, [true; 4]),
+        (Purge::Prefix { host: text("a.test"), target: text("/a") }, [true, false, false, false]),
+        (Purge::Tag(text("even one")), [false; 4]),
+        (Purge::Tag(text("y")), [false; 4]),
+        (Purge::Tag(text("even")), [true; 4]),
+        (Purge::All, [false; 4]),
+    ] {
+        fill();
+        let taken = store.purge(&purge);
+        assert_eq!((all(), taken), (left, left.iter().filter(|has| !*has).count() as u64), "{purge:?}");
+    }
+}
+
+#[test]
+fn variants_are_bounded_and_the_last_used_by_nobody_leaves() {
+    let store = store();
+    for language in ["a", "b", "c"] {
+        let request = request(&format!("Accept-Language: {language}\r\n"));
+        let stored =
+            stored_for(&request, "Cache-Control: max-age=60\r\nVary: Accept-Language\r\n", 1).unwrap();
+        assert!(store.keep(&key("/"), &stored, store.epoch()));
+    }
+    let find = |language: &str| {
+        let request = request(&format!("Accept-Language: {language}\r\n"));
+        matches!(store.find(&key("/"), &caller(&request), NOW_MS), Found::Stored(_, Use::Fresh(_)))
+    };
+    assert_eq!(["a", "b", "c"].map(find), [false, true, true]);
+}
+
+#[test]
+fn a_resource_for_one_client_is_remembered_for_a_while() {
+    let store = store();
+    store.pass(&key("/"), NOW_MS);
+    let find = |now| store.find(&key("/"), &caller(&request("")), now);
+    assert!(matches!(find(NOW_MS + 59_000), Found::Passed));
+    assert!(matches!(find(NOW_MS + 61_000), Found::Nothing { has_others: false }));
+    keep(&store, "/", FRESH, 1);
+    store.pass(&key("/"), NOW_MS);
+    assert!(has(&store, "/"));
+}
+
+#[test]
+fn bodies_that_arrive_take_a_part_of_the_memory() {
+    let store = store();
+    let rooms: Vec<_> = (0..4).map(|_| store.room(1 << 16)).collect();
+    assert!(rooms.iter().all(Option::is_some));
+    assert!(store.room(1).is_none());
+    assert!(store.room((1 << 16) + 1).is_none());
+    drop(rooms);
+    let mut room = store.room(0).unwrap();
+    assert!(room.grow(1 << 20, 10));
+    assert_eq!(room.bytes(), 1 << 16);
+    assert!(!room.grow(1 << 20, (1 << 16) + 1));
+}
+
+#[test]
+fn threads_put_in_and_take_out_at_the_same_time() {
+    let store = Arc::new(store());
+    let threads: Vec<_> = (0..4)
+        .map(|thread| {
+            let store = Arc::clone(&store);
+            std::thread::spawn(move || {
+                for at in 0..2000 {
+                    let target = format!("/{}", (at * 31 + thread) % 50);
+                    match at % 7 {
+                        0 => store.forget(&key(&target)),
+                        1 => {
+                            _ = store.purge(&Purge::Prefix { host: Vec::new(), target: target.into_bytes() })
+                        }
+                        _ => _ = keep(&store, &target, FRESH, 1000),
+                    }
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    assert!(store.bytes() <= 1 << 20);
+    store.purge(&Purge::All);
+    assert_eq!(store.resources(), 0);
+}

@@ -1,0 +1,192 @@
+//! Responds with what a cache has stored.
+
+use sluice_cache::Stored;
+use sluice_core::clock;
+use sluice_core::error::Reason;
+use sluice_http::{FieldEdits, Framing, Method, ResponseForward, ResponseHead, Trailers, read_http_date};
+use sluice_net::buffers::{Appetite, SMALL_BYTES};
+
+use super::account::Account;
+use super::files::patience_ms;
+use super::{Connection, Next};
+use crate::body::Transfer;
+use crate::cache::{CACHE_STATUS, CacheStatus};
+use crate::exchange::{EncodedAnswer, Encoding, request_transfer};
+use crate::files::{Plan, WholeContent};
+use crate::opening::Opening;
+use crate::progress::Progress;
+use crate::snapshot::RouteEntry;
+
+/// Fields about the body of a response, which one without it does not have.
+const OF_BODY: [&[u8]; 5] =
+    [b"content-type", b"content-encoding", b"content-language", b"content-length", b"content-range"];
+
+impl Connection {
+    /// Responds with a stored response, or with what the conditions of the request come to.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one exchange, which end here")]
+    pub(super) async fn send_stored(
+        &mut self,
+        stored: &Stored,
+        status: CacheStatus,
+        entry: &RouteEntry,
+        account: &Account,
+        (transfer, mut progress): (&Transfer, Progress),
+    ) -> Next {
+        self.worker.metrics().count(status.event());
+        self.io.deadline.set(patience_ms(entry));
+        let settled = self.io.deadline.run(self.io.writer.settle(&self.io.deadline)).await;
+        let keep_alive = transfer.is_done() && self.may_continue();
+        let sent = match settled {
+            Some(Ok(())) => {
+                let plan = self.plan_of(stored);
+                let (opening, body) =
+                    self.open_stored(stored, (&plan, status), (entry, account), keep_alive, &mut progress);
+                self.send_content(opening, (&plan, stored.body()), body, &mut progress).await
+            }
+            _ => Err(Reason::ClientGone),
+        };
+        self.record(account, &progress, sent.err());
+        match sent {
+            Ok(()) if keep_alive => Next::KeepAlive,
+            Ok(()) => self.last_answer(transfer),
+            Err(_) => Next::Abort { reset: true },
+        }
+    }
+
+    /// What of it the request gets.
+    fn plan_of(&self, stored: &Stored) -> Plan {
+        let length = stored.body().len() as u64;
+        if stored.head().status() != 200 {
+            return Plan::all(length, stored.head().status());
+        }
+        let kind = String::from_utf8_lossy(stored.head().get(b"content-type").unwrap_or_default());
+        let mut validators = stored.validators();
+        let head = &self.session.head;
+        if head.get(b"range").is_none() {
+            // RFC 9111 section 4.3.2: a client may name the time of a response that has none of its last change.
+            let date = || stored.head().get(b"date").and_then(read_http_date);
+            validators.modified_s = validators.modified_s.or_else(date);
+        }
+        let content = WholeContent { validators, length, kind: &kind };
+        let boundary = || format!("{:032x}", self.worker.with_random(|random| random.u128(..)));
+        Plan::new(&content, head, clock::unix_s(), boundary)
+    }
+
+    /// Encodes the head, and says how the body is sent; `None` if there is none.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one response, which end here")]
+    fn open_stored(
+        &mut self,
+        stored: &Stored,
+        (plan, status): (&Plan, CacheStatus),
+        (entry, account): (&RouteEntry, &Account),
+        keep_alive: bool,
+        progress: &mut Progress,
+    ) -> (Opening, Option<Transfer>) {
+        let worker = std::rc::Rc::clone(&self.worker);
+        let snapshot = &account.snapshot;
+        let own = self.own_edits(entry, account, None);
+        let edits = own.as_ref().map(|edits| &edits.response).or(entry.response_edits.as_ref());
+        let derived = (plan.status != stored.head().status()).then(|| derived(stored, plan)).flatten();
+        let head = derived.as_ref().unwrap_or(stored.head());
+        let has_body = plan.has_content && !matches!(plan.status, 204 | 304);
+        let framing = if has_body { Framing::Length(plan.length()) } else { no_body(plan.status) };
+        let encoding = Encoding { config: entry.encoding(snapshot), resources: worker.resources(), edits };
+        let mut encoded = EncodedAnswer::of(&encoding, &self.session.head, head, framing);
+        let encoder = encoded.as_mut().and_then(EncodedAnswer::take_encoder);
+        let version = self.session.head.version();
+        let towards = if encoder.is_some() { Framing::Stream.towards(version) } else { framing };
+        let age = stored.age_s(clock::unix_ms()).to_string();
+        let told = status.value();
+        let keeps = |name: &[u8]| !edits.is_some_and(|edits: &FieldEdits| edits.takes_out(name));
+        let own_field = |name: &'static [u8], value| keeps(name).then_some((name, value));
+        let debug = account.facts(snapshot).map(|facts| facts.fields(progress));
+        let [timing, facts] = debug.as_ref().map_or([None; 2], |fields| fields.each().map(Some));
+        progress.status = plan.status;
+        let forward = ResponseForward {
+            framing: towards,
+            keep_alive: keep_alive && towards != Framing::CloseDelimited,
+            client_version: version,
+            request_method: self.session.head.method(),
+            via: snapshot.config.via,
+            is_encoded: encoded.as_deref().is_some_and(EncodedAnswer::is_encoded),
+            upgrade: false,
+            edits: encoded.as_deref().map(|encoded| &encoded.edits).or(edits),
+            extra: [own_field(b"Age", age.as_bytes()), own_field(CACHE_STATUS, &told), timing, facts],
+            request_id: snapshot.config.response_request_id.then_some(&*account.request_id),
+            hsts: self.listener.hsts.as_deref(),
+        };
+        let mut opening = Opening::to(&mut self.io.writer);
+        opening.encode_response(head, &forward);
+        progress.bytes_out += opening.size() as u64;
+        let is_sent = has_body && self.session.head.method() != Method::Head;
+        let body = is_sent.then(|| request_transfer(framing, self.limits()).unlimited().sent_as(towards));
+        (opening, body.map(|body| body.encoded(encoder)))
+    }
+
+    /// Sends the head and the parts of the body.
+    async fn send_content(
+        &mut self,
+        mut opening: Opening,
+        (plan, body): (&Plan, &[u8]),
+        transfer: Option<Transfer>,
+        progress: &mut Progress,
+    ) -> Result<(), Reason> {
+        let Some(mut transfer) = transfer else {
+            opening.submit(&mut self.io.writer, Some(Trailers::NONE));
+            return self.quieten().await;
+        };
+        let worker = std::rc::Rc::clone(&self.worker);
+        let appetite = Appetite::new(&worker.resources().buffers, Some(plan.length()), SMALL_BYTES);
+        let step = appetite.bytes();
+        let broken = |_| Reason::LocalResource;
+        let mut out =
+            opening.begin(&mut self.io.writer, transfer.is_done()).map_err(|_| Reason::ClientGone)?;
+        for piece in plan.pieces(body).flat_map(|piece| piece.chunks(step)) {
+            if out.len() >= step {
+                self.submit(out, false).await?;
+                out = self.io.writer.spare_for(step);
+            }
+            transfer.push(piece, &mut out).map_err(broken)?;
+        }
+        progress.bytes_out += transfer.sent_bytes();
+        self.submit(out, true).await?;
+        self.quieten().await
+    }
+}
+
+fn no_body(status: u16) -> Framing {
+    if matches!(status, 204 | 304) { Framing::None } else { Framing::Length(0) }
+}
+
+/// The head of a response about a stored one: that it has not changed, or with parts of it.
+fn derived(stored: &Stored, plan: &Plan) -> Option<ResponseHead> {
+    let is_of_body = |name: &[u8]| OF_BODY.iter().any(|other| name.eq_ignore_ascii_case(other));
+    let length = plan.length().to_string();
+    let kind = plan.boundary.as_ref().map(|boundary| format!("multipart/byteranges; boundary={boundary}"));
+    let range = plan.content_range.as_deref().map(|range| (&b"Content-Range"[..], range));
+    match plan.status {
+        // RFC 9110 section 15.4.5.
+        304 => {
+            let has_tag = stored.head().get(b"etag").is_some();
+            let is_dropped =
+                |name: &[u8]| is_of_body(name) || (has_tag && name.eq_ignore_ascii_case(b"last-modified"));
+            stored.head_with(304, |name| !is_dropped(name), &[])
+        }
+        206 => {
+            let mut others = vec![(&b"Content-Length"[..], length.as_bytes())];
+            others.extend(range);
+            others.extend(kind.as_ref().map(|kind| (&b"Content-Type"[..], kind.as_bytes())));
+            let is_kept = |name: &[u8]| {
+                let is_type = name.eq_ignore_ascii_case(b"content-type") && kind.is_some();
+                !is_type
+                    && !name.eq_ignore_ascii_case(b"content-length")
+                    && !name.eq_ignore_ascii_case(b"content-range")
+            };
+            stored.head_with(206, is_kept, &others)
+        }
+        status => {
+            let others: Vec<_> = range.into_iter().chain([(&b"Content-Length"[..], &b"0"[..])]).collect();
+            stored.head_with(status, |name| !is_of_body(name), &others)
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Requests for the same response at the same time: one goes, the others wait, and none waits for too long.
+
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex};
+
+use serde_json::json;
+
+use super::{caching, get, is_hit, request, response, serve, told};
+use crate::support::{Origin, Proxy, Wire, poll};
+
+/// A door that is closed at first.
+#[derive(Clone, Default)]
+struct Door(Arc<(Mutex<bool>, Condvar)>);
+
+impl Door {
+    fn pass(&self) {
+        let (open, changed) = &*self.0;
+        drop(changed.wait_while(open.lock().unwrap(), |open| !*open).unwrap());
+    }
+
+    fn open(&self) {
+        *self.0.0.lock().unwrap() = true;
+        self.0.1.notify_all();
+    }
+}
+
+fn ask_all(proxy: &Proxy, count: usize, target: &str) -> Vec<Wire> {
+    (0..count)
+        .map(|_| {
+            let mut wire = proxy.connect();
+            wire.send(request(target, ""));
+            wire
+        })
+        .collect()
+}
+
+#[test]
+fn one_request_goes_for_all() {
+    let door = Door::default();
+    let inner = door.clone();
+    let origin = Origin::answering(move |request| {
+        inner.pass();
+        match request.target() {
+            "/chunks" => {
+                b"HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n"
+                    .to_vec()
+            }
+            _ => response("Cache-Control: max-age=60\r\n", "body"),
+        }
+    });
+    let Some(proxy) = caching(&origin, json!({})).with("workers", json!(2)).start() else { return };
+    let mut wires = ask_all(&proxy, 100, "/");
+    wires.extend(ask_all(&proxy, 100, "/chunks"));
+    poll("both have gone", || (origin.connections() >= 2).then_some(()));
+    door.open();
+    for wire in &mut wires {
+        assert_eq!(wire.response().text(), "body");
+    }
+    assert_eq!(origin.requests().len(), 2);
+}
+
+#[test]
+fn the_next_one_goes_when_the_first_client_leaves() {
+    let door = Door::default();
+    let inner = door.clone();
+    let count = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&count);
+    let origin = Origin::answering(move |_| {
+        if seen.fetch_add(1, SeqCst) == 0 {
+            inner.pass();
+        }
+        response("Cache-Control: max-age=60\r\n", "body")
+    });
+    let Some(proxy) = serve(&origin, json!({"wait_max": "10m"})) else { return };
+    let first = ask_all(&proxy, 1, "/").remove(0);
+    poll("the first has gone", || (count.load(SeqCst) == 1).then_some(()));
+    let mut others = ask_all(&proxy, 20, "/");
+    first.reset();
+    for wire in &mut others {
+        assert_eq!(wire.response().text(), "body");
+    }
+    assert_eq!(count.load(SeqCst), 2);
+    door.open();
+}
+
+#[test]
+fn nobody_waits_for_longer_than_configured() {
+    let door = Door::default();
+    let inner = door.clone();
+    let count = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&count);
+    let origin = Origin::answering(move |_| {
+        if seen.fetch_add(1, SeqCst) == 0 {
+            inner.pass();
+        }
+        response("Cache-Control: max-age=60\r\n", "body")
+    });
+    let Some(proxy) = serve(&origin, json!({"wait_max": "50ms"})) else { return };
+    let mut first = ask_all(&proxy, 1, "/").remove(0);
+    poll("the first has gone", || (count.load(SeqCst) == 1).then_some(()));
+    for wire in &mut ask_all(&proxy, 20, "/") {
+        assert_eq!(wire.response().text(), "body");
+    }
+    assert!(count.load(SeqCst) < 5, "{count:?}");
+    door.open();
+    assert_eq!(first.response().text(), "body");
+}
+
+#[test]
+fn what_is_for_one_client_is_not_waited_for_twice() {
+    let door = Door::default();
+    let inner = door.clone();
+    let origin = Origin::answering(move |request| {
+        inner.pass();
+        response("Cache-Control: private\r\n", request.get("x-who").unwrap_or_default())
+    });
+    let Some(proxy) = serve(&origin, json!({})) else { return };
+    let mut wires: Vec<_> = (0..30)
+        .map(|at| {
+            let mut wire = proxy.connect();
+            wire.send(request("/", &format!("X-Who: {at}\r\n")));
+            wire
+        })
+        .collect();
+    poll("the first has gone", || (origin.connections() == 1).then_some(()));
+    door.open();
+    for (at, wire) in wires.iter_mut().enumerate() {
+        assert_eq!(wire.response().text(), at.to_string());
+    }
+    // From now on a client's own condition reaches the application.
+    assert_eq!(get(&proxy, "/", "If-None-Match: \"a\"\r\nX-Who: b\r\n").text(), "b");
+    assert_eq!(origin.last().get("if-none-match"), Some("\"a\""));
+}
+
+#[test]
+fn a_failure_is_shared() {
+    let door = Door::default();
+    let inner = door.clone();
+    let origin = Origin::playing(move |mut peer| {
+        if peer.next().is_some() {
+            inner.pass();
+        }
+    });
+    let setup = caching(&origin, json!({})).with("clusters.default.retry", json!({"attempts_max": 0}));
+    let Some(proxy) = setup.start() else { return };
+    let mut wires = ask_all(&proxy, 20, "/");
+    poll("the first has gone", || (origin.requests().len() == 1).then_some(()));
+    // The others have arrived: each of them has one request in flight.
+    poll("all have arrived", || {
+        let busy = proxy.metric("sluice_downstream_connections_open");
+        (busy >= 20.0).then_some(())
+    });
+    door.open();
+    for wire in &mut wires {
+        assert_eq!(wire.response().status(), 502);
+    }
+    assert!(origin.requests().len() <= 20);
+}
+
+#[test]
+fn a_response_that_breaks_off_is_not_stored() {
+    let count = AtomicUsize::new(0);
+    let origin = Origin::playing(move |mut peer| {
+        while let Some(request) = peer.next() {
+            let round = count.fetch_add(1, SeqCst);
+            let whole = match request.target() {
+                "/length" => response("Cache-Control: max-age=60\r\n", "0123456789"),
+                _ => b"HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\n\r\na\r\n0123456789\r\n0\r\n\r\n".to_vec(),
+            };
+            if round.is_multiple_of(2) {
+                peer.send(&whole[..whole.len() - 8]);
+                return;
+            }
+            peer.send(&whole);
+        }
+    });
+    let setup = caching(&origin, json!({})).with("clusters.default.retry", json!({"attempts_max": 0}));
+    let Some(proxy) = setup.start() else { return };
+    // Nothing was sent of what is received whole first.
+    assert_eq!(get(&proxy, "/length", "").status(), 502);
+    assert_eq!(get(&proxy, "/length", "").text(), "0123456789");
+    assert!(is_hit(&get(&proxy, "/length", "")));
+    let mut wire = proxy.connect();
+    wire.send(request("/chunks", ""));
+    assert!(!wire.rest().0.ends_with(b"0\r\n\r\n"));
+    assert_eq!(told(&get(&proxy, "/chunks", "")), "sluice; fwd=uri-miss; stored");
+    assert!(is_hit(&get(&proxy, "/chunks", "")));
+}
+
+#[test]
+fn a_change_during_a_request_keeps_its_response_out() {
+    let door = Door::default();
+    let inner = door.clone();
+    let origin = Origin::answering(move |request| {
+        if !request.line.starts_with("GET") {
+            return b"HTTP/1.1 204 No Content\r\n\r\n".to_vec();
+        }
+        inner.pass();
+        response("Cache-Control: max-age=60\r\n", "before")
+    });
+    let Some(proxy) = serve(&origin, json!({})) else { return };
+    let mut wire = ask_all(&proxy, 1, "/").remove(0);
+    poll("it has gone", || (origin.requests().len() == 1).then_some(()));
+    let changed = proxy.ask("PUT / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 1\r\n\r\na");
+    assert!(changed.status() < 300, "{}", changed.status());
+    door.open();
+    assert_eq!(wire.response().text(), "before");
+    assert!(!is_hit(&get(&proxy, "/", "")));
+}
