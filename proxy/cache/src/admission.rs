@@ -4,18 +4,23 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sluice_config::Cache;
-use sluice_http::{Method, RequestHead, ResponseHead, end_to_end};
+use sluice_http::{Method, RequestHead, ResponseHead, end_to_end, http_date};
 
-use super::asked::Asked;
+use super::asked::RequestFacts;
 use super::directives::{Directives, Wishes};
-use super::freshness::{Exchanged, Times, is_by_default};
-use super::stored::{Rules, Stored, is_for_all};
+use super::freshness::{ExchangeTimes, Times, is_by_default};
+use super::stored::{Rules, StoredResponse, is_for_all};
 use super::vary::Vary;
 
+/// Statuses that are about one request, which another client could have sent to have them stored; RFC 6585 forbids it for
+/// 428, 429, 431 and 511.
+const NEVER: [u16; 9] = [400, 408, 413, 417, 421, 428, 429, 431, 511];
 /// Fields that are about one answer, not about the content.
 const OF_ONE_ANSWER: [&[u8]; 4] = [b"age", b"content-length", b"proxy-authentication-info", b"trailer"];
 /// Fields that give a client a cookie.
 const COOKIES: [&[u8]; 2] = [b"set-cookie", b"set-cookie2"];
+/// Fields that name the request whose response it is.
+const OF_REQUEST: [&[u8]; 3] = [b"server-timing", b"traceresponse", b"x-request-id"];
 /// Fields of the stored body, which a 304 does not change.
 const OF_BODY: [&[u8]; 8] = [
     b"content-encoding",
@@ -44,17 +49,19 @@ pub struct Admission {
 
 impl Admission {
     /// `None` if the response to this request must not be stored, or if that would be of no use.
-    pub fn of(asked: &Asked<'_>, head: &ResponseHead, when: Exchanged, config: &Cache) -> Option<Self> {
+    pub fn of(
+        asked: &RequestFacts<'_>,
+        head: &ResponseHead,
+        when: ExchangeTimes,
+        config: &Cache,
+    ) -> Option<Self> {
         let directives = Directives::of_response(head);
         let request = asked.caller.request;
         let is_wanted = !config.obey_requests || !Wishes::of_request(request).no_store;
         let status = head.status();
-        let is_final = status >= 200 && !matches!(status, 206 | 304 | 416);
+        let is_final = status >= 200 && !matches!(status, 206 | 304 | 416) && !NEVER.contains(&status);
         // RFC 9111 section 5.2.2.3: who knows the status need not heed a no-store beside it.
-        let is_understood = is_known(status);
-        let is_forbidden = directives.private
-            || (directives.no_store && !directives.must_understand)
-            || (directives.must_understand && !is_understood);
+        let is_forbidden = is_forbidden(&directives, status);
         if request.method() != Method::Get || !is_wanted || !is_final || is_forbidden {
             return None;
         }
@@ -68,47 +75,44 @@ impl Admission {
             return None;
         }
         let is_allowed = times.is_explicit || directives.public || is_by_default(status);
-        let is_ended_by_events = is_event_stream(head) || head.get(b"trailer").is_some();
-        if !is_allowed || is_ended_by_events || (sets_cookie(head, &directives) && !config.store_set_cookie) {
+        // Events are sent as they happen, and trailers are not kept.
+        let is_stream = is_event_stream(head) || head.get(b"trailer").is_some();
+        if !is_allowed || is_stream || (sets_cookie(head, &directives) && !config.store_set_cookie) {
             return None;
         }
         if echoes_origin(request, head) {
             return None;
         }
         let vary = Vary::of(asked, head)?;
-        let rules = Rules::of(&directives);
+        let rules = Rules::of(&directives, times.is_explicit);
         let is_useful = times.stale_ms(when.received_ms).is_none()
             || has_validator(head)
             || rules.while_revalidate_ms.is_some()
             || rules.if_error_ms.is_some();
-        let (fields, withheld) = split(head, &directives, config);
+        let (mut fields, withheld) = split(head, &directives, config);
+        add_date(&mut fields, when);
         is_useful.then_some(Self { status, fields, withheld, vary, times, rules })
     }
 
     /// The stored response, with its whole body.
-    pub fn complete(self, body: Bytes) -> Option<Admitted> {
+    pub fn complete(self, body: Bytes) -> Option<NewResponse> {
         let fields = self.fields.iter().map(|(name, value)| (&name[..], &value[..]));
-        let stored = Stored::new(self.status, fields, body, (self.vary, self.times, self.rules))?;
-        Some(Admitted { stored: Arc::new(stored), withheld: self.withheld })
-    }
-
-    /// Whether no other request may use the response as it is.
-    pub fn is_stale_at_once(&self) -> bool {
-        self.rules.asks_each_time || self.times.stale_ms(self.times.received_ms).is_some()
+        let stored = StoredResponse::new(self.status, fields, body, (self.vary, self.times, self.rules))?;
+        Some(NewResponse { stored: Arc::new(stored), withheld: self.withheld })
     }
 }
 
 /// A response that is stored, and what only its client gets.
 #[derive(Debug)]
-pub struct Admitted {
+pub struct NewResponse {
     /// For everybody.
-    pub stored: Arc<Stored>,
+    pub stored: Arc<StoredResponse>,
     withheld: OwnFields,
 }
 
-impl Admitted {
+impl NewResponse {
     /// The response for the client whose request it is.
-    pub fn for_client(&self) -> Arc<Stored> {
+    pub fn for_client(&self) -> Arc<StoredResponse> {
         if self.withheld.is_empty() {
             return Arc::clone(&self.stored);
         }
@@ -118,50 +122,72 @@ impl Admitted {
         let own = self.withheld.iter().map(|(name, value)| (&name[..], &value[..]));
         let fields = of_all.map(|field| (field.name, field.value)).chain(own);
         let facts = (stored.vary.clone(), stored.times, stored.rules);
-        let own = Stored::new(stored.head().status(), fields, stored.body().clone(), facts);
+        let own = StoredResponse::new(stored.head().status(), fields, stored.body().clone(), facts);
         own.map_or_else(|| Arc::clone(stored), Arc::new)
     }
 }
 
-impl Stored {
-    /// The same response after a 304 with these fields. `None` if it must not be stored any more.
+impl StoredResponse {
+    /// The same response after a 304 with these fields, and whether it may be kept.
     pub fn refreshed(
         &self,
-        asked: &Asked<'_>,
+        asked: &RequestFacts<'_>,
         head: &ResponseHead,
-        when: Exchanged,
+        when: ExchangeTimes,
         config: &Cache,
-    ) -> Option<Admitted> {
-        let said = Directives::of_response(head);
-        let is_new = |name: &[u8]| !is_of_body(name) && head.get(name).is_some();
-        let kept = self.head().fields().filter(|field| !is_new(field.name));
-        let kept = kept.filter(|field| !field.name.eq_ignore_ascii_case(b"content-length"));
-        let mut fields: Vec<_> = kept.map(|field| (field.name.to_vec(), field.value.to_vec())).collect();
-        let (mut new, mut withheld) = split(head, &said, config);
-        new.retain(|(name, _)| !is_of_body(name));
-        withheld.retain(|(name, _)| !is_of_body(name));
-        fields.extend(new);
-        let fields = || fields.iter().map(|(name, value)| (&name[..], &value[..]));
-        // The times follow from all fields together.
-        let draft = Stored::new(
-            self.head().status(),
-            fields(),
-            Bytes::new(),
-            (self.vary.clone(), self.times, self.rules),
-        )?;
-        let directives = Directives::of_response(draft.head());
-        let is_forbidden = directives.private || directives.no_store;
-        if is_forbidden || (asked.caller.has_credentials && !is_for_all(&directives)) {
-            return None;
-        }
+    ) -> Option<(NewResponse, bool)> {
+        let is_new = |name: &[u8]| (!is_of_body(name) && head.get(name).is_some()) || is_same(name, b"date");
+        let old = self
+            .head()
+            .fields()
+            .filter(|field| !is_new(field.name) && !is_same(field.name, b"content-length"));
+        let new = end_to_end(head).filter(|field| !is_of_body(field.name) && !is_of_one_answer(field.name));
+        let mut fields: Vec<_> =
+            old.chain(new).map(|field| (field.name.to_vec(), field.value.to_vec())).collect();
+        add_date(&mut fields, when);
+        // What is said follows from all fields together.
+        let whole = self.with_fields(&fields, (self.vary.clone(), self.times, self.rules))?;
+        let directives = Directives::of_response(whole.head());
+        let vary = Vary::of(asked, whole.head());
+        let is_kept = vary.is_some()
+            && !is_forbidden(&directives, self.head().status())
+            && (!asked.caller.has_credentials || is_for_all(&directives));
         // The Age of the old answer is not stored; that of the 304 counts.
         let of_answer = Times::of(head, &directives, when, config.heuristic_max_ms);
-        let whole = Times::of(draft.head(), &directives, when, config.heuristic_max_ms);
-        let times = Times { initial_ms: of_answer.initial_ms, ..whole };
-        let facts = (self.vary.clone(), times, Rules::of(&directives));
-        let stored = Stored::new(self.head().status(), fields(), self.body().clone(), facts)?;
-        Some(Admitted { stored: Arc::new(stored), withheld })
+        let times = Times::of(whole.head(), &directives, when, config.heuristic_max_ms);
+        let times = Times { initial_ms: of_answer.initial_ms, ..times };
+        let (fields, withheld) = fields
+            .into_iter()
+            .partition(|(name, _): &(Vec<u8>, Vec<u8>)| is_stored(name, &directives, config));
+        let facts =
+            (vary.unwrap_or_else(|| self.vary.clone()), times, Rules::of(&directives, times.is_explicit));
+        let stored = self.with_fields(&fields, facts)?;
+        Some((NewResponse { stored: Arc::new(stored), withheld }, is_kept))
     }
+
+    fn with_fields(&self, fields: &OwnFields, facts: (Vary, Times, Rules)) -> Option<Self> {
+        let fields = fields.iter().map(|(name, value)| (&name[..], &value[..]));
+        Self::new(self.head().status(), fields, self.body().clone(), facts)
+    }
+}
+
+/// Whether nobody may store it. RFC 9111 section 5.2.2.3: a cache that knows the status need not heed a no-store beside
+/// must-understand.
+fn is_forbidden(directives: &Directives, status: u16) -> bool {
+    directives.private
+        || (directives.no_store && !directives.must_understand)
+        || (directives.must_understand && !is_known(status))
+}
+
+/// RFC 9110 section 6.6.1: a response without a Date gets the time at which it arrived.
+fn add_date(fields: &mut OwnFields, when: ExchangeTimes) {
+    if !fields.iter().any(|(name, _)| is_same(name, b"date")) {
+        fields.push((b"Date".to_vec(), http_date(when.received_ms / 1000).into_bytes()));
+    }
+}
+
+fn is_same(name: &[u8], other: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(other)
 }
 
 /// The fields that are stored, and those for the client alone.
@@ -179,7 +205,7 @@ fn is_stored(name: &[u8], directives: &Directives, config: &Cache) -> bool {
     let name = name.to_ascii_lowercase();
     // The 304 that one client's request has brought may give that client a cookie.
     let is_cookie = COOKIES.contains(&&name[..]) && !config.store_set_cookie;
-    !is_cookie && !directives.without.contains(&name)
+    !is_cookie && !OF_REQUEST.contains(&&name[..]) && !directives.without.contains(&name)
 }
 
 fn is_of_body(name: &[u8]) -> bool {

@@ -14,7 +14,7 @@ pub struct Caller<'r> {
 }
 
 /// A request whose response may be stored.
-pub struct Asked<'r> {
+pub struct RequestFacts<'r> {
     /// The request.
     pub caller: Caller<'r>,
     /// Whether a field of this name, in lower case, is written by sluice, or changed by the route.

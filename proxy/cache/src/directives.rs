@@ -22,8 +22,8 @@ pub(crate) struct Directives {
     pub(crate) without: Vec<Vec<u8>>,
     pub(crate) private: bool,
     pub(crate) public: bool,
-    /// Also with `proxy-revalidate`, which a shared cache reads in the same way.
     pub(crate) must_revalidate: bool,
+    pub(crate) proxy_revalidate: bool,
     pub(crate) must_understand: bool,
     /// In seconds, like the times below.
     pub(crate) max_age: Option<u64>,
@@ -48,14 +48,16 @@ impl Directives {
     fn take(&mut self, name: &[u8], value: Option<&[u8]>) {
         match &name.to_ascii_lowercase()[..] {
             b"no-store" => self.no_store = true,
-            b"no-cache" => match value {
-                Some(fields) => self.without.extend(names(fields)),
-                None => self.no_cache = true,
-            },
+            b"no-cache" => {
+                let before = self.without.len();
+                self.without.extend(value.into_iter().flat_map(names));
+                self.no_cache |= self.without.len() == before;
+            }
             // With names of fields, the rest could be stored. Few write it, and a mistake would show it to others.
             b"private" => self.private = true,
             b"public" => self.public = true,
-            b"must-revalidate" | b"proxy-revalidate" => self.must_revalidate = true,
+            b"must-revalidate" => self.must_revalidate = true,
+            b"proxy-revalidate" => self.proxy_revalidate = true,
             b"must-understand" => self.must_understand = true,
             b"max-age" => shortest(&mut self.max_age, value),
             b"s-maxage" => shortest(&mut self.shared_max_age, value),

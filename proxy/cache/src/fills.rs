@@ -24,11 +24,11 @@ pub enum Outcome {
     Abandoned,
 }
 
-type Table = HashMap<Box<[u8]>, Pending>;
+type Table = HashMap<Box<[u8]>, PendingResponse>;
 
 /// A response that is on its way.
 #[derive(Debug)]
-struct Pending {
+struct PendingResponse {
     outcome: Arc<watch::Sender<Option<Outcome>>>,
     /// Requests that have gone for it.
     gone: usize,
@@ -48,7 +48,7 @@ pub enum Turn {
     /// This request goes to the application.
     First(Ticket),
     /// Another one has gone.
-    Later(Waiting),
+    Later(ResponseWait),
 }
 
 /// The request that goes to the application. Dropped without an outcome, it was abandoned.
@@ -61,13 +61,13 @@ pub struct Ticket {
 }
 
 /// The wait for another request.
-pub struct Waiting {
+pub struct ResponseWait {
     outcome: watch::Receiver<Option<Outcome>>,
     /// When one of those that wait may go as well.
     pub until: Instant,
 }
 
-impl Waiting {
+impl ResponseWait {
     /// What has become of it.
     pub async fn outcome(&mut self) -> Outcome {
         match self.outcome.wait_for(Option::is_some).await {
@@ -105,11 +105,11 @@ impl Fills {
                 ticket(Arc::clone(&pending.outcome))
             }
             Some(pending) => {
-                Turn::Later(Waiting { outcome: pending.outcome.subscribe(), until: pending.last + wait })
+                Turn::Later(ResponseWait { outcome: pending.outcome.subscribe(), until: pending.last + wait })
             }
             None => {
                 let outcome = Arc::new(watch::Sender::new(None));
-                let pending = Pending { outcome: Arc::clone(&outcome), gone: 1, last: now };
+                let pending = PendingResponse { outcome: Arc::clone(&outcome), gone: 1, last: now };
                 table.insert(key.into(), pending);
                 ticket(outcome)
             }
@@ -135,15 +135,14 @@ impl Ticket {
         }
         // First out of the table: who is told, and asks again, must not find it.
         let mut table = self.fills.table(&self.key);
-        if let Some(pending) =
-            table.get_mut(&self.key).filter(|held| Arc::ptr_eq(&held.outcome, &self.outcome))
-        {
-            pending.gone -= 1;
-            if pending.gone > 0 && !matches!(outcome, Outcome::Stored | Outcome::Passed) {
-                return;
-            }
-            table.remove(&self.key);
+        let is_own = |held: &&mut PendingResponse| Arc::ptr_eq(&held.outcome, &self.outcome);
+        // Otherwise another request has brought a response before.
+        let Some(pending) = table.get_mut(&self.key).filter(is_own) else { return };
+        pending.gone -= 1;
+        if pending.gone > 0 && !matches!(outcome, Outcome::Stored | Outcome::Passed) {
+            return;
         }
+        table.remove(&self.key);
         drop(table);
         self.outcome.send_replace(Some(outcome));
     }

@@ -11,7 +11,7 @@ const HEURISTIC_PART: u64 = 10;
 
 /// When a response was asked for and received, in milliseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Exchanged {
+pub struct ExchangeTimes {
     /// When the request was sent.
     pub asked_ms: u64,
     /// When the head of the response arrived.
@@ -36,7 +36,7 @@ impl Times {
     pub(crate) fn of(
         head: &ResponseHead,
         directives: &Directives,
-        when: Exchanged,
+        when: ExchangeTimes,
         heuristic_ms: u64,
     ) -> Self {
         let received_s = when.received_ms / 1000;

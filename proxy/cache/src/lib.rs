@@ -1,7 +1,7 @@
 //! A shared HTTP cache: what may be stored and used again (RFC 9111), and where it is kept.
 //!
 //! The rules are pure: `directives` and `freshness` read what messages say, `admission` decides what is stored and what
-//! a 304 changes, [`Stored`] how it may be used. [`Store`] keeps responses for all workers, and lets one request go to
+//! a 304 changes, [`StoredResponse`] how it may be used. [`Store`] keeps responses for all workers, and lets one request go to
 //! the application while others for the same resource wait. The engine sends requests and responses.
 #![forbid(unsafe_code)]
 
@@ -18,11 +18,11 @@ mod stored;
 mod tests;
 mod vary;
 
-pub use admission::{Admission, Admitted};
-pub use asked::{Asked, Caller};
-pub use fills::{Outcome, Ticket, Turn, Waiting};
-pub use freshness::Exchanged;
+pub use admission::{Admission, NewResponse};
+pub use asked::{Caller, RequestFacts};
+pub use fills::{Outcome, ResponseWait, Ticket, Turn};
+pub use freshness::ExchangeTimes;
 pub use key::{Resource, is_canonical};
 pub use purge::Purge;
-pub use store::{Epoch, Found, Room, Store};
-pub use stored::{Stored, Use};
+pub use store::{BackgroundPlace, Epoch, Lookup, Room, Store};
+pub use stored::{StoredResponse, Use};

@@ -1,7 +1,7 @@
 //! Which stored responses an operator takes out.
 
 use super::key::Resource;
-use super::stored::Stored;
+use super::stored::StoredResponse;
 
 /// What is taken out of a cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +28,11 @@ pub enum Purge {
 
 impl Purge {
     /// Whether it takes out what is kept under a key.
-    pub(crate) fn takes<'s>(&self, key: &[u8], mut variants: impl Iterator<Item = &'s Stored>) -> bool {
+    pub(crate) fn takes<'s>(
+        &self,
+        key: &[u8],
+        mut variants: impl Iterator<Item = &'s StoredResponse>,
+    ) -> bool {
         let (of_host, of_target) = Resource::place(key);
         match self {
             Self::All => true,

@@ -14,8 +14,9 @@ use sluice_http::RequestHead;
 use super::asked::Caller;
 use super::directives::Wishes;
 use super::fills::{Fills, Turn};
+use super::key::Resource;
 use super::purge::Purge;
-use super::stored::{Stored, Use};
+use super::stored::{StoredResponse, Use};
 
 /// The mean size of a resource, from which the size of the table follows.
 const MEAN_BYTES: u64 = 8 * 1024;
@@ -25,14 +26,18 @@ const PLACE_BYTES: u64 = 256;
 const REMOVALS: usize = 4096;
 /// How long a resource is remembered whose responses are not for others, in milliseconds.
 const PASSED_MS: u64 = 60_000;
+/// The share of a part of the table that one resource may take, in percent.
+const PART_PERCENT: u64 = 90;
+/// How many requests at most go for a cache that no client waits for.
+const BEHIND_MAX: usize = 100;
 /// A part of memory_bytes_max that bodies may take which are still arriving.
 const ARRIVING_PART: u64 = 4;
 
 /// What is known of a resource.
 #[derive(Clone, Debug)]
 enum Slot {
-    /// Its responses, the last used first.
-    Variants(Arc<[Arc<Stored>]>),
+    /// Its responses, the last stored first.
+    Variants(Arc<[Arc<StoredResponse>]>),
     /// Its last response was for one client alone; until then, in milliseconds since 1970.
     Passed(u64),
 }
@@ -53,15 +58,15 @@ impl Weighter<Box<[u8]>, Slot> for Weight {
 
 /// What a request finds.
 #[derive(Debug)]
-pub enum Found {
+pub enum Lookup {
     /// A response, and how it may be used now.
-    Stored(Arc<Stored>, Use),
+    Stored(Arc<StoredResponse>, Use),
     /// The last response was not for others, so this one will not be either: nobody waits for it.
     Passed,
     /// Nothing that fits.
     Nothing {
-        /// Whether there are responses for other requests.
-        has_others: bool,
+        /// What tells this request from those that get another response, if there are some.
+        signature: Option<Vec<u8>>,
     },
 }
 
@@ -78,6 +83,8 @@ pub struct Store {
     hasher: DefaultHashBuilder,
     /// Bytes of bodies that are arriving.
     arriving: Arc<AtomicU64>,
+    /// Held by each request that no client waits for.
+    behind: Arc<()>,
     /// Held while responses are put in or taken out, so that none of two is lost.
     change: Mutex<Removals>,
 }
@@ -85,11 +92,15 @@ pub struct Store {
 /// What was taken out last.
 #[derive(Debug)]
 struct Removals {
-    /// Hashes of keys, each at its number modulo the length.
-    keys: Box<[u64]>,
+    /// Hashes of hosts and targets, each at its number modulo the length.
+    places: Box<[u64]>,
     /// The number of the last removal of an unknown number of keys.
     of_many: u64,
 }
+
+/// A place among the requests that no client waits for.
+#[derive(Debug)]
+pub struct BackgroundPlace(Arc<()>);
 
 /// Before a request is sent: what is taken out later does not come back with its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +117,8 @@ impl Store {
             removed: AtomicU64::default(),
             hasher: DefaultHashBuilder::default(),
             arriving: Arc::default(),
-            change: Mutex::new(Removals { keys: vec![0; REMOVALS].into(), of_many: 0 }),
+            behind: Arc::default(),
+            change: Mutex::new(Removals { places: vec![0; REMOVALS].into(), of_many: 0 }),
         }
     }
 
@@ -116,24 +128,30 @@ impl Store {
         self.config.store(Arc::new(config.clone()));
     }
 
+    /// Whether its table can go on with other settings.
+    pub fn can_become(&self, config: &Cache) -> bool {
+        parts(config) == parts(&self.config.load())
+    }
+
     /// Its settings.
     pub fn config(&self) -> Arc<Cache> {
         self.config.load_full()
     }
 
     /// What there is for a request.
-    pub fn find(&self, key: &[u8], caller: &Caller<'_>, now_ms: u64) -> Found {
+    pub fn find(&self, key: &[u8], caller: &Caller<'_>, now_ms: u64) -> Lookup {
         let variants = match self.table.get(key) {
             Some(Slot::Variants(variants)) => variants,
-            Some(Slot::Passed(until)) if now_ms < until => return Found::Passed,
-            Some(Slot::Passed(_)) | None => return Found::Nothing { has_others: false },
+            Some(Slot::Passed(until)) if now_ms < until => return Lookup::Passed,
+            Some(Slot::Passed(_)) | None => return Lookup::Nothing { signature: None },
         };
         let Some(stored) = variants.iter().find(|stored| stored.fits(caller)) else {
-            return Found::Nothing { has_others: true };
+            let signature = variants.first().map(|other| other.vary.signature(caller));
+            return Lookup::Nothing { signature };
         };
         let config = self.config.load();
         let wishes = config.obey_requests.then(|| Wishes::of_request(caller.request));
-        Found::Stored(Arc::clone(stored), stored.usable(now_ms, wishes.as_ref()))
+        Lookup::Stored(Arc::clone(stored), stored.usable(now_ms, wishes.as_ref()))
     }
 
     /// Whether a request wants nothing that is not stored, and may say so.
@@ -159,15 +177,21 @@ impl Store {
     /// Whether a resource was taken out since.
     fn is_removed(&self, key: &[u8], since: Epoch, removals: &Removals) -> bool {
         let (since, now) = (since.0, self.removed.load(SeqCst));
-        let hash = self.hasher.hash_one(key);
+        let hash = self.hasher.hash_one(Resource::place(key));
         removals.of_many > since
             || now - since > REMOVALS as u64
-            || (since..now).any(|number| removals.keys[number as usize % REMOVALS] == hash)
+            || (since..now).any(|number| removals.places[number as usize % REMOVALS] == hash)
     }
 
-    /// Keeps a response, in place of the one for the same requests. False if it is too large, or if the resource was
-    /// taken out since `epoch`.
-    pub fn keep(&self, key: &[u8], stored: &Arc<Stored>, epoch: Epoch) -> bool {
+    /// Keeps a response, in place of those for the same requests, and of `old`. False if it is too large, or if the
+    /// resource was taken out since `epoch`.
+    pub fn keep(
+        &self,
+        key: &[u8],
+        stored: &Arc<StoredResponse>,
+        old: Option<&Arc<StoredResponse>>,
+        epoch: Epoch,
+    ) -> bool {
         let config = self.config.load();
         let changing = self.changing();
         if self.is_removed(key, epoch, &changing) {
@@ -177,32 +201,47 @@ impl Store {
             Some(Slot::Variants(variants)) => variants,
             Some(Slot::Passed(_)) | None => Arc::from([]),
         };
-        let others = before.iter().filter(|other| other.vary != stored.vary);
-        let variants =
-            std::iter::once(stored).chain(others).take(config.variants_max).map(Arc::clone).collect();
+        let is_other = |other: &&Arc<StoredResponse>| {
+            other.vary != stored.vary && !old.is_some_and(|old| Arc::ptr_eq(old, other))
+        };
+        // What is too heavy for its part of the table would leave at once, with everything that is there.
+        let mut room = self.table.shard_capacity() / 100 * PART_PERCENT;
+        let mut fits = |stored: &&Arc<StoredResponse>| {
+            let bytes = stored.bytes() as u64 + PLACE_BYTES + key.len() as u64;
+            room.checked_sub(bytes).map(|left| room = left).is_some()
+        };
+        if !fits(&stored) {
+            return false;
+        }
+        let others = before.iter().filter(is_other).take(config.variants_max - 1).take_while(fits);
+        let variants = std::iter::once(stored).chain(others).map(Arc::clone).collect();
         self.table.insert(key.into(), Slot::Variants(variants));
-        drop(changing);
         true
     }
 
     /// Remembers that the responses of a resource are not for others, unless there is one that is.
     pub fn pass(&self, key: &[u8], now_ms: u64) {
+        // Most are known already.
+        if matches!(self.table.get(key), Some(Slot::Passed(until)) if until > now_ms + PASSED_MS / 2) {
+            return;
+        }
         let _changing = self.changing();
         if !matches!(self.table.peek(key), Some(Slot::Variants(_))) {
             self.table.insert(key.into(), Slot::Passed(now_ms + PASSED_MS));
         }
     }
 
-    /// Takes a resource out: it has changed (RFC 9111 section 4.4).
-    pub fn forget(&self, key: &[u8]) {
+    /// Takes out what is kept under these keys: the resource at a host and target, on each route. It has changed
+    /// (RFC 9111 section 4.4).
+    pub fn forget<'k>(&self, place: (&[u8], &[u8]), keys: impl Iterator<Item = &'k [u8]>) {
         let mut changing = self.changing();
         let number = self.removed.fetch_add(1, SeqCst);
-        changing.keys[number as usize % REMOVALS] = self.hasher.hash_one(key);
-        self.table.remove(key);
+        changing.places[number as usize % REMOVALS] = self.hasher.hash_one(place);
+        keys.for_each(|key| _ = self.table.remove(key));
     }
 
     /// Takes out one response of a resource: the application has said that it must not be kept.
-    pub fn forget_one(&self, key: &[u8], stored: &Arc<Stored>) {
+    pub fn forget_one(&self, key: &[u8], stored: &Arc<StoredResponse>) {
         let _changing = self.changing();
         let Some(Slot::Variants(variants)) = self.table.peek(key) else { return };
         let left: Arc<[_]> =
@@ -219,6 +258,8 @@ impl Store {
         let mut changing = self.changing();
         // Requests under way may bring what is to go.
         changing.of_many = self.removed.fetch_add(1, SeqCst) + 1;
+        // The table is long, and workers wait for the lock.
+        drop(changing);
         let taken = AtomicU64::new(0);
         self.table.retain(|key, slot| {
             let Slot::Variants(variants) = slot else { return !purge.takes(key, std::iter::empty()) };
@@ -238,6 +279,12 @@ impl Store {
         let limits = (config.object_bytes_max, most);
         let mut room = Room { arriving: Arc::clone(&self.arriving), bytes: 0, limits };
         room.grow(bytes, bytes).then_some(room)
+    }
+
+    /// A place among the requests that no client waits for; `None` if there are too many.
+    pub fn behind(&self) -> Option<BackgroundPlace> {
+        let behind = BackgroundPlace(Arc::clone(&self.behind));
+        (Arc::strong_count(&behind.0) <= BEHIND_MAX + 1).then_some(behind)
     }
 
     /// Bytes that it holds.
@@ -288,18 +335,23 @@ impl Drop for Room {
     }
 }
 
-/// Its parts are large enough for a few of the largest objects: none holds more than its own share.
-fn table(config: &Cache) -> Table<Box<[u8]>, Slot, Weight> {
+/// Parts of the table are large enough for a few of the largest objects: none holds more than its own share.
+fn parts(config: &Cache) -> usize {
     const OBJECTS_A_PART: u64 = 4;
     const PARTS_MAX: u64 = 64;
     let parts = config.memory_bytes_max / (config.object_bytes_max.max(1) * OBJECTS_A_PART);
-    let parts = parts.clamp(1, PARTS_MAX).next_power_of_two() as usize;
+    let parts = parts.clamp(1, PARTS_MAX);
+    // A power of two, and not more.
+    1 << parts.ilog2()
+}
+
+fn table(config: &Cache) -> Table<Box<[u8]>, Slot, Weight> {
     let items =
         usize::try_from(config.memory_bytes_max / MEAN_BYTES).unwrap_or(usize::MAX).clamp(16, 1 << 22);
     let options = OptionsBuilder::new()
         .estimated_items_capacity(items)
         .weight_capacity(config.memory_bytes_max)
-        .shards(parts)
+        .shards(parts(config))
         .build();
     let hasher = DefaultHashBuilder::default();
     match options {

@@ -16,7 +16,7 @@ const LIMITS: HeadLimits =
 
 /// A stored response: complete, with the fields that every client may get.
 #[derive(Debug)]
-pub struct Stored {
+pub struct StoredResponse {
     head: ResponseHead,
     body: Bytes,
     pub(crate) vary: Vary,
@@ -24,6 +24,8 @@ pub struct Stored {
     pub(crate) rules: Rules,
     /// Words by which it can be purged.
     pub(crate) tags: Vec<Vec<u8>>,
+    /// Bytes that it takes.
+    bytes: usize,
 }
 
 /// What it says about its use.
@@ -37,6 +39,8 @@ pub(crate) struct Rules {
     pub(crate) is_strict_by_default: bool,
     /// Requests with credentials may get it.
     pub(crate) is_for_all: bool,
+    /// Requests with cookies may get it: it says so itself, or for how long it may be used.
+    pub(crate) is_for_cookies: bool,
     /// How long it may be used while it is validated, in milliseconds; `None` if it does not say.
     pub(crate) while_revalidate_ms: Option<u64>,
     /// How long it may be used in place of an error, in milliseconds; `None` if it does not say.
@@ -44,13 +48,14 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    pub(crate) fn of(directives: &Directives) -> Self {
+    pub(crate) fn of(directives: &Directives, is_explicit: bool) -> Self {
         let ms = |time: Option<u64>| time.map(|time| time.saturating_mul(1000));
         Self {
             asks_each_time: directives.no_cache,
-            is_strict: directives.must_revalidate || directives.no_cache,
+            is_strict: directives.must_revalidate || directives.proxy_revalidate || directives.no_cache,
             is_strict_by_default: directives.shared_max_age.is_some(),
             is_for_all: is_for_all(directives),
+            is_for_cookies: is_explicit || directives.public,
             while_revalidate_ms: ms(directives.stale_while_revalidate),
             if_error_ms: ms(directives.stale_if_error),
         }
@@ -73,7 +78,7 @@ pub enum Use {
     Validated,
 }
 
-impl Stored {
+impl StoredResponse {
     /// A response from its status, its fields and its body. `None` if the fields are not those of a head.
     pub(crate) fn new<'f>(
         status: u16,
@@ -93,7 +98,10 @@ impl Stored {
         head.parse(&text, &LIMITS).ok()?;
         let (vary, times, rules) = facts;
         let tags = tags(&head);
-        Some(Self { head, body, vary, times, rules, tags })
+        let of_head: usize = head.fields().map(|field| field.name.len() + field.value.len() + 64).sum();
+        let of_tags: usize = tags.iter().map(|tag| tag.len() + 32).sum();
+        let bytes = OVERHEAD_BYTES + of_head + of_tags + body.len() + vary.bytes();
+        Some(Self { head, body, vary, times, rules, tags, bytes })
     }
 
     /// Its head: the status, all fields that are stored, and the length of the body.
@@ -135,14 +143,16 @@ impl Stored {
         Validators { etag: self.head.get(b"etag").unwrap_or_default(), modified_s }
     }
 
-    /// Whether the application can be asked whether it has changed.
-    pub fn has_validator(&self) -> bool {
-        self.head.get(b"etag").is_some() || self.head.get(b"last-modified").is_some()
+    /// What tells a request from those that get another response of the same resource.
+    pub fn signature(&self, caller: &Caller<'_>) -> Vec<u8> {
+        self.vary.signature(caller)
     }
 
     /// Whether it may be given to a request. Somebody whom the application may know gets only what is for all.
     pub(crate) fn fits(&self, caller: &Caller<'_>) -> bool {
-        (!caller.has_credentials || self.rules.is_for_all) && self.vary.fits(caller)
+        (!caller.has_credentials || self.rules.is_for_all)
+            && (self.rules.is_for_cookies || caller.request.get(b"cookie").is_none())
+            && self.vary.fits(caller)
     }
 
     /// How it may be used now. `wishes` is what the request says, if that counts.
@@ -190,8 +200,7 @@ impl Stored {
 
     /// Bytes that it takes.
     pub fn bytes(&self) -> usize {
-        let head: usize = self.head.fields().map(|field| field.name.len() + field.value.len() + 64).sum();
-        OVERHEAD_BYTES + head + self.body.len() + self.vary.bytes()
+        self.bytes
     }
 }
 

@@ -1,8 +1,8 @@
 //! Which requests a stored response is for (RFC 9111 section 4.1).
 
-use sluice_http::{RequestHead, ResponseHead};
+use sluice_http::{RequestHead, ResponseHead, is_same_name};
 
-use super::asked::{Asked, Caller};
+use super::asked::{Caller, RequestFacts};
 
 /// Maximum number of fields that choose a response.
 const FIELDS_MAX: usize = 16;
@@ -18,7 +18,7 @@ pub(crate) struct Vary {
 impl Vary {
     /// The fields that a response names. `None` if no other request is known to get the same: it names `*`, too many,
     /// or a field that the client does not write itself.
-    pub(crate) fn of(asked: &Asked<'_>, response: &ResponseHead) -> Option<Self> {
+    pub(crate) fn of(asked: &RequestFacts<'_>, response: &ResponseHead) -> Option<Self> {
         let mut fields: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
         let lines = response.fields().filter(|field| field.name.eq_ignore_ascii_case(b"vary"));
         for name in lines.flat_map(|field| field.value.split(|byte| *byte == b',')) {
@@ -43,6 +43,16 @@ impl Vary {
         self.origin == caller.origin && self.fields.iter().all(is_same)
     }
 
+    /// What a request has for these fields, as bytes: the same for all requests that get the same response.
+    pub(crate) fn signature(&self, caller: &Caller<'_>) -> Vec<u8> {
+        let mut bytes = caller.origin.to_vec();
+        for (name, _) in &self.fields {
+            bytes.push(0);
+            bytes.extend(normal_value(caller.request, name));
+        }
+        bytes
+    }
+
     /// Bytes that it takes.
     pub(crate) fn bytes(&self) -> usize {
         self.origin.len()
@@ -50,13 +60,14 @@ impl Vary {
     }
 }
 
-/// The value of a field, with its lines joined and without spaces around commas. Absence is another value than an
+/// The value of a field, with its lines joined and without spaces around commas. Some servers read an underscore in a
+/// name as a dash. Absence is another value than an
 /// empty field.
 fn normal_value(request: &RequestHead, name: &[u8]) -> Vec<u8> {
     let mut normal = Vec::new();
     // Encodings, languages and media types have no case (RFC 9110 sections 8.3 to 8.5); of other values nobody knows.
     let folds = matches!(name, b"accept-encoding" | b"accept-language" | b"accept");
-    for field in request.fields().filter(|field| field.name.eq_ignore_ascii_case(name)) {
+    for field in request.fields().filter(|field| is_same_name(field.name, name)) {
         for member in field.value.split(|byte| *byte == b',') {
             normal.push(b',');
             let member = member.trim_ascii();

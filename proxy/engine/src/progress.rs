@@ -19,8 +19,6 @@ pub(crate) struct Progress {
     pub(crate) retries: u32,
     /// The values of the response's logged fields.
     pub(crate) logged: Vec<Vec<u8>>,
-    /// URLs that the response names, of what the request has changed.
-    pub(crate) changed: Vec<Vec<u8>>,
     pub(crate) sent: Sent,
 }
 

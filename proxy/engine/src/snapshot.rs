@@ -23,6 +23,7 @@ use sluice_core::rate_limit::RateLimiter;
 use sluice_core::router::{Rewrite, Router, normalised};
 use sluice_core::service::entry::ServiceEntry;
 use sluice_http::{FieldEdits, is_same_name};
+use twox_hash::XxHash64;
 
 use crate::debug;
 use crate::detour::detours;
@@ -133,6 +134,8 @@ pub(crate) struct RouteEntry {
     pub(crate) files: Option<Box<FileRoute>>,
     /// Where its responses are kept.
     pub(crate) cache: Option<Arc<Store>>,
+    /// What its responses are kept under: another one when the route leads to something else.
+    pub(crate) cache_scope: String,
     /// Files that its application may name.
     pub(crate) handoff: Option<Box<Handoff>>,
     /// Where it redirects to, or the body of its response, if that has variables.
@@ -359,6 +362,7 @@ fn entry(route: &config::Route, parts: &RouteParts<'_>) -> RouteEntry {
             | Action::Respond { body: text, is_template: true, .. } => Template::read(text).ok(),
             Action::Cluster(_) | Action::Files | Action::Respond { .. } => None,
         },
+        cache_scope: if route.cache.is_some() { scope(route) } else { String::new() },
         cache: route.cache.as_ref().and_then(|name| parts.caches.get(name)).map(Arc::clone),
         handoff: route.sendfile.as_ref().map(|sendfile| Box::new(Handoff::new(sendfile))),
         files: route.files.as_ref().map(|files| Box::new(FileRoute::new(files))),
@@ -416,6 +420,17 @@ fn limiters(config: &Config, before: Option<&Snapshot>) -> BTreeMap<String, Arc<
     limiters
 }
 
+/// The name of a route, with what decides which requests it takes and what its application gets of them.
+fn scope(route: &config::Route) -> String {
+    let decisive = (
+        (&route.action, &route.hosts, &route.path_prefix, &route.path, &route.path_regex),
+        (&route.conditions, &route.not, &route.access, &route.auth, &route.request_headers),
+        (&route.strip_prefix, &route.rewrite, &route.add_prefix, &route.host_rewrite),
+    );
+    let hash = XxHash64::oneshot(0, format!("{decisive:?}").as_bytes());
+    format!("{} {hash:016x}", route.name)
+}
+
 /// The caches that a route uses.
 fn caches(config: &Config, before: Option<&Snapshot>) -> BTreeMap<String, Arc<Store>> {
     let used = config.routes.iter().filter_map(|route| route.cache.as_ref());
@@ -423,11 +438,11 @@ fn caches(config: &Config, before: Option<&Snapshot>) -> BTreeMap<String, Arc<St
     for (name, cache) in used.filter_map(|name| config.caches.get_key_value(name)) {
         caches.entry(name.clone()).or_insert_with(|| {
             match before.and_then(|before| before.caches.get(name)) {
-                Some(store) => {
+                Some(store) if store.can_become(cache) => {
                     store.set(cache);
                     Arc::clone(store)
                 }
-                None => Arc::new(Store::new(name, cache)),
+                _ => Arc::new(Store::new(name, cache)),
             }
         });
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::fills::Fills;
-use crate::{Outcome, Ticket, Turn, Waiting};
+use crate::{Outcome, ResponseWait, Ticket, Turn};
 
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -12,7 +12,7 @@ fn first(turn: Turn) -> Ticket {
     if let Turn::First(ticket) = turn { ticket } else { panic!("another one has gone") }
 }
 
-fn later(turn: Turn) -> Waiting {
+fn later(turn: Turn) -> ResponseWait {
     if let Turn::Later(waiting) = turn { waiting } else { panic!("nobody has gone") }
 }
 

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use sluice_config::Cache;
 use sluice_http::{HeadLimits, HeadScanner, RequestHead, ResponseHead, Scan};
 
-use crate::{Admission, Asked, Caller, Exchanged, Stored};
+use crate::{Admission, Caller, ExchangeTimes, RequestFacts, StoredResponse};
 
 const LIMITS: HeadLimits = HeadLimits { head_bytes_max: 65_536, headers_max: 99, target_bytes_max: 65_536 };
 /// Sun, 06 Nov 1994 08:49:37 GMT.
@@ -35,21 +35,21 @@ fn caller(request: &RequestHead) -> Caller<'_> {
     Caller { request, origin: b"http", has_credentials }
 }
 
-fn asked<'r>(request: &'r RequestHead) -> Asked<'r> {
-    Asked {
+fn asked<'r>(request: &'r RequestHead) -> RequestFacts<'r> {
+    RequestFacts {
         caller: caller(request),
         is_ours: &|name| name == b"x-ours",
         is_dropped: &|name| name == b"x-dropped",
     }
 }
 
-const WHEN: Exchanged = Exchanged { asked_ms: NOW_MS, received_ms: NOW_MS };
+const WHEN: ExchangeTimes = ExchangeTimes { asked_ms: NOW_MS, received_ms: NOW_MS };
 
 fn admitted(request: &RequestHead, status: u16, fields: &str, config: &Cache) -> Option<Admission> {
     Admission::of(&asked(request), &response(status, fields), WHEN, config)
 }
 
-fn stored_for(request: &RequestHead, fields: &str, body: usize) -> Option<std::sync::Arc<Stored>> {
+fn stored_for(request: &RequestHead, fields: &str, body: usize) -> Option<std::sync::Arc<StoredResponse>> {
     let admission = admitted(request, 200, fields, &Cache::default())?;
     Some(admission.complete(Bytes::from(vec![b'a'; body])).unwrap().stored)
 }

@@ -69,6 +69,8 @@ fn a_response_is_fresh_for_as_long_as_it_says() {
         (304, "Cache-Control: max-age=60\r\n", None),
         (201, "Last-Modified: Sun, 06 Nov 1983 08:39:37 GMT\r\n", None),
         (404, "Last-Modified: Sun, 06 Nov 1983 08:39:37 GMT\r\n", Some(3600)),
+        (429, "Cache-Control: public, max-age=60\r\n", None),
+        (400, "Cache-Control: max-age=60\r\n", None),
         (403, "Cache-Control: public\r\nLast-Modified: Sun, 06 Nov 1983 08:39:37 GMT\r\n", Some(3600)),
     ] {
         assert_eq!(lifetime(status, fields), wanted, "{status} {fields}");
@@ -82,6 +84,7 @@ fn a_stale_response_is_used_as_it_allows() {
         ("max-age=60", 61, Use::Validated, true),
         ("max-age=60", 10_000, Use::Validated, false),
         ("max-age=60, must-revalidate", 61, Use::Validated, false),
+        ("max-age=60, no-cache=\"\"", 1, Use::Validated, false),
         ("max-age=60, proxy-revalidate, stale-if-error=900", 61, Use::Validated, false),
         ("s-maxage=60", 61, Use::Validated, false),
         ("s-maxage=60, stale-if-error=900", 61, Use::Validated, true),
@@ -137,6 +140,9 @@ fn a_response_is_for_requests_with_the_same_fields() {
     ] {
         assert_eq!(stored.fits(&caller(&request(fields))), wanted, "{fields}");
     }
+    let underscored =
+        stored_for(&request("A_B: 1\r\n"), "Cache-Control: max-age=60\r\nVary: A-B\r\n", 0).unwrap();
+    assert!(!underscored.fits(&caller(&request(""))) && underscored.fits(&caller(&request("A-B: 1\r\n"))));
     for vary in ["*", "a, *", "X-Ours"] {
         assert!(
             stored_for(&first, &format!("Cache-Control: max-age=60\r\nVary: {vary}\r\n"), 0).is_none(),
@@ -161,7 +167,10 @@ fn a_304_changes_what_may_change() {
     .unwrap();
     let fields = "Cache-Control: max-age=60\r\nETag: \"b\"\r\nX-A: 2\r\nX-A: 3\r\nContent-Encoding: gzip\r\n\
                   Content-Length: 99\r\nSet-Cookie: a=b\r\nConnection: X-Hop\r\nX-Hop: a\r\n";
-    let new = stored.refreshed(&asked(&plain), &response(304, fields), WHEN, &Cache::default()).unwrap();
+    let refresh =
+        |fields: &str| stored.refreshed(&asked(&plain), &response(304, fields), WHEN, &Cache::default());
+    let (new, is_kept) = refresh(fields).unwrap();
+    assert!(is_kept);
     let shown = |name: &str| -> Vec<String> {
         let fields =
             new.stored.head().fields().filter(|field| field.name.eq_ignore_ascii_case(name.as_bytes()));
@@ -182,10 +191,30 @@ fn a_304_changes_what_may_change() {
     }
     assert_eq!(new.for_client().head().get(b"set-cookie"), Some(&b"a=b"[..]));
     assert_eq!(new.stored.usable(NOW_MS, None), Use::Fresh(60_000));
-    for refused in ["Cache-Control: private\r\n", "Cache-Control: no-store\r\n"] {
-        let head = response(304, refused);
-        assert!(stored.refreshed(&asked(&plain), &head, WHEN, &Cache::default()).is_none(), "{refused}");
+    for (fields, is_kept) in [
+        ("Cache-Control: private\r\n", false),
+        ("Cache-Control: no-store\r\n", false),
+        ("Cache-Control: no-store, must-understand\r\n", true),
+        ("Vary: *\r\n", false),
+        ("Vary: Cookie\r\n", true),
+        ("", true),
+    ] {
+        let (new, kept) = refresh(fields).unwrap();
+        assert_eq!(kept, is_kept, "{fields}");
+        let cookie = request("Cookie: a\r\n");
+        if fields.is_empty() || fields == "Vary: Cookie\r\n" {
+            assert_eq!(new.stored.fits(&caller(&cookie)), fields.is_empty(), "{fields}");
+        }
     }
+    // What one says of the fields of the other.
+    let stored =
+        stored_for(&plain, "Cache-Control: max-age=0, no-cache=\"x-user\"\r\nETag: \"a\"\r\n", 0).unwrap();
+    let (new, _) =
+        stored.refreshed(&asked(&plain), &response(304, "X-User: b\r\n"), WHEN, &Cache::default()).unwrap();
+    assert_eq!(
+        (new.stored.head().get(b"x-user"), new.for_client().head().get(b"x-user")),
+        (None, Some(&b"b"[..]))
+    );
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sluice_config::Cache;
 
 use super::{NOW_MS, caller, request, stored_for};
-use crate::{Found, Purge, Resource, Store, Use};
+use crate::{Lookup, Purge, Resource, Store, Use};
 
 const FRESH: &str = "Cache-Control: max-age=60\r\n";
 
@@ -24,11 +24,15 @@ fn store() -> Store {
 
 fn keep(store: &Store, target: &str, fields: &str, body: usize) -> bool {
     let stored = stored_for(&request(""), fields, body).unwrap();
-    store.keep(&key(target), &stored, store.epoch())
+    store.keep(&key(target), &stored, None, store.epoch())
+}
+
+fn forget(store: &Store, target: &str) {
+    store.forget((b"a.test", target.as_bytes()), [&key(target)[..]].into_iter());
 }
 
 fn has(store: &Store, target: &str) -> bool {
-    matches!(store.find(&key(target), &caller(&request("")), NOW_MS), Found::Stored(..))
+    matches!(store.find(&key(target), &caller(&request("")), NOW_MS), Lookup::Stored(..))
 }
 
 #[test]
@@ -48,18 +52,18 @@ fn what_was_taken_out_does_not_come_back() {
     let store = store();
     let stored = stored_for(&request(""), FRESH, 1).unwrap();
     let before = store.epoch();
-    store.forget(&key("/other"));
-    assert!(store.keep(&key("/"), &stored, before));
-    store.forget(&key("/"));
+    forget(&store, "/other");
+    assert!(store.keep(&key("/"), &stored, None, before));
+    forget(&store, "/");
     assert!(!has(&store, "/"));
-    assert!(!store.keep(&key("/"), &stored, before));
+    assert!(!store.keep(&key("/"), &stored, None, before));
     let before = store.epoch();
     store.purge(&Purge::Tag(b"x".to_vec()));
-    assert!(!store.keep(&key("/"), &stored, before));
+    assert!(!store.keep(&key("/"), &stored, None, before));
     let before = store.epoch();
-    (0..5000).for_each(|at| store.forget(&key(&format!("/{at}"))));
-    assert!(!store.keep(&key("/"), &stored, before));
-    assert!(store.keep(&key("/"), &stored, store.epoch()));
+    (0..5000).for_each(|at| forget(&store, &format!("/{at}")));
+    assert!(!store.keep(&key("/"), &stored, None, before));
+    assert!(store.keep(&key("/"), &stored, None, store.epoch()));
 }
 
 #[test]
@@ -100,11 +104,11 @@ fn variants_are_bounded_and_the_last_used_by_nobody_leaves() {
         let request = request(&format!("Accept-Language: {language}\r\n"));
         let stored =
             stored_for(&request, "Cache-Control: max-age=60\r\nVary: Accept-Language\r\n", 1).unwrap();
-        assert!(store.keep(&key("/"), &stored, store.epoch()));
+        assert!(store.keep(&key("/"), &stored, None, store.epoch()));
     }
     let find = |language: &str| {
         let request = request(&format!("Accept-Language: {language}\r\n"));
-        matches!(store.find(&key("/"), &caller(&request), NOW_MS), Found::Stored(_, Use::Fresh(_)))
+        matches!(store.find(&key("/"), &caller(&request), NOW_MS), Lookup::Stored(_, Use::Fresh(_)))
     };
     assert_eq!(["a", "b", "c"].map(find), [false, true, true]);
 }
@@ -114,8 +118,8 @@ fn a_resource_for_one_client_is_remembered_for_a_while() {
     let store = store();
     store.pass(&key("/"), NOW_MS);
     let find = |now| store.find(&key("/"), &caller(&request("")), now);
-    assert!(matches!(find(NOW_MS + 59_000), Found::Passed));
-    assert!(matches!(find(NOW_MS + 61_000), Found::Nothing { has_others: false }));
+    assert!(matches!(find(NOW_MS + 59_000), Lookup::Passed));
+    assert!(matches!(find(NOW_MS + 61_000), Lookup::Nothing { signature: None }));
     keep(&store, "/", FRESH, 1);
     store.pass(&key("/"), NOW_MS);
     assert!(has(&store, "/"));
@@ -145,7 +149,7 @@ fn threads_put_in_and_take_out_at_the_same_time() {
                 for at in 0..2000 {
                     let target = format!("/{}", (at * 31 + thread) % 50);
                     match at % 7 {
-                        0 => store.forget(&key(&target)),
+                        0 => forget(&store, &target),
                         1 => {
                             _ = store.purge(&Purge::Prefix { host: Vec::new(), target: target.into_bytes() })
                         }
@@ -159,4 +163,30 @@ fn threads_put_in_and_take_out_at_the_same_time() {
     assert!(store.bytes() <= 1 << 20);
     store.purge(&Purge::All);
     assert_eq!(store.resources(), 0);
+}
+
+#[test]
+fn what_is_too_heavy_takes_nothing_else_out() {
+    let store = store();
+    let part = (1 << 20) / 4;
+    for language in ["a", "b"] {
+        let request = request(&format!("Accept-Language: {language}\r\n"));
+        let stored =
+            stored_for(&request, "Cache-Control: max-age=60\r\nVary: Accept-Language\r\n", part / 10 * 6)
+                .unwrap();
+        assert!(store.keep(&key("/"), &stored, None, store.epoch()));
+        let find = store.find(&key("/"), &caller(&request), NOW_MS);
+        assert!(matches!(find, Lookup::Stored(..)), "{language}");
+    }
+    assert!(!keep(&store, "/", FRESH, part));
+    assert!(store.can_become(&Cache {
+        memory_bytes_max: 1 << 20,
+        object_bytes_max: 1 << 16,
+        ..Cache::default()
+    }));
+    assert!(!store.can_become(&Cache {
+        memory_bytes_max: 64 << 20,
+        object_bytes_max: 1 << 16,
+        ..Cache::default()
+    }));
 }

@@ -3,14 +3,14 @@
 //! [`Transfer`] is pure: received bytes go in, bytes to send come out. [`copy`] drives it between a reader and a
 //! writer, with at most two buffers in flight.
 
-mod kept;
+mod ahead;
 mod pace;
 
 use std::future::poll_fn;
 use std::io;
 use std::task::Poll;
 
-pub(crate) use kept::BodyCopy;
+pub(crate) use ahead::copy_ahead;
 use pace::Pace;
 use sluice_http::{
     ChunkDecoder, ChunkLimits, Framing, Piece, TrailerReader, Trailers, Version, encode_chunk,
@@ -55,14 +55,11 @@ pub(crate) enum BodyError {
 
 /// Appends what is sent for a piece of a body.
 fn emit(
-    (encoder, copy): (&mut Option<Box<Encoder>>, &mut Option<Box<BodyCopy>>),
+    encoder: &mut Option<Box<Encoder>>,
     chunked: bool,
     data: &[u8],
     out: &mut Vec<u8>,
 ) -> Result<(), BodyError> {
-    if copy.as_mut().is_some_and(|copy| !copy.push(data)) {
-        *copy = None;
-    }
     let data = match encoder {
         Some(encoder) => encoder.write(data).map_err(|_| BodyError::Unencodable)?,
         None => data,
@@ -113,8 +110,6 @@ pub(crate) struct Transfer {
     end_is_owed: bool,
     /// Encodes what is sent; nearly always nothing does.
     encoder: Option<Box<Encoder>>,
-    /// Keeps what is received; nearly always nothing does.
-    copy: Option<Box<BodyCopy>>,
 }
 
 impl Transfer {
@@ -140,18 +135,7 @@ impl Transfer {
             pause_at: u64::MAX,
             end_is_owed: !done,
             encoder: None,
-            copy: None,
         }
-    }
-
-    /// The same, copied as it is received.
-    pub(crate) fn copied_to(self, copy: Option<BodyCopy>) -> Self {
-        Self { copy: copy.map(Box::new), ..self }
-    }
-
-    /// The copy of a body that has passed; `None` if it did not fit.
-    pub(crate) fn take_copy(&mut self) -> Option<Box<BodyCopy>> {
-        self.copy.take().filter(|_| self.done)
     }
 
     /// The same, encoded before it is sent.
@@ -237,6 +221,11 @@ impl Transfer {
         }
     }
 
+    /// The same, for what was taken out of its framing before: it ends when it is told so.
+    pub(crate) fn received_plain(self) -> Self {
+        Self { source: Source::UntilClose, ..self }
+    }
+
     /// The same, of any size.
     pub(crate) fn unlimited(self) -> Self {
         Self { bytes_max: u64::MAX, pace: None, ..self }
@@ -266,10 +255,7 @@ impl Transfer {
 
     /// Whether received bytes are sent unchanged.
     fn is_plain(&self) -> bool {
-        !self.chunked
-            && self.encoder.is_none()
-            && self.copy.is_none()
-            && !matches!(self.source, Source::Chunked(_))
+        !self.chunked && self.encoder.is_none() && !matches!(self.source, Source::Chunked(_))
     }
 
     /// How many of the `available` unread bytes belong to this body; only for plain transfers.
@@ -303,7 +289,7 @@ impl Transfer {
             return self.push_chunks(input, out);
         }
         let count = self.claim(input.len())?;
-        emit((&mut self.encoder, &mut self.copy), self.chunked, &input[..count], out)?;
+        emit(&mut self.encoder, self.chunked, &input[..count], out)?;
         if self.done {
             emit_end(&mut self.encoder, self.chunked, Trailers::NONE, out)?;
         }
@@ -319,7 +305,7 @@ impl Transfer {
             let (used, piece) = decoder.next(&input[taken..]).map_err(|_| BodyError::Malformed)?;
             taken += used;
             match piece {
-                Piece::Data(data) => emit((&mut self.encoder, &mut self.copy), self.chunked, data, out)?,
+                Piece::Data(data) => emit(&mut self.encoder, self.chunked, data, out)?,
                 Piece::NeedMore => return Ok(taken),
                 Piece::Done => {
                     self.done = true;

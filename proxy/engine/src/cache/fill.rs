@@ -4,7 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sluice_cache::{Admission, Asked, Caller, Epoch, Exchanged, Outcome, Room, Store, Stored, Ticket};
+use sluice_cache::{
+    Admission, Caller, Epoch, ExchangeTimes, Outcome, RequestFacts, Room, Store, StoredResponse, Ticket,
+};
 use sluice_core::clock;
 use sluice_core::error::Reason;
 use sluice_http::{FieldEdits, FieldKind, RequestHead, ResponseHead};
@@ -33,7 +35,7 @@ pub(crate) struct Fill {
 /// Why a request goes to the application, and for whom.
 pub(crate) struct Purpose {
     /// The stored response that may still be right.
-    pub(crate) stale: Option<Arc<Stored>>,
+    pub(crate) stale: Option<Arc<StoredResponse>>,
     /// Whether the application may know who has sent the request.
     pub(crate) has_credentials: bool,
     /// Whether sluice encodes the responses of the route, so that the application need not.
@@ -77,7 +79,7 @@ pub(crate) enum Judgement {
     /// It is kept, once its body has arrived.
     Keep(Box<Admission>),
     /// A stored response takes its place.
-    Use(Arc<Stored>, CacheStatus),
+    Use(Arc<StoredResponse>, CacheStatus),
 }
 
 impl Fill {
@@ -115,7 +117,8 @@ impl Fill {
             edits.remove.extend(PARTIAL.map(<[u8]>::to_vec));
         }
         if self.purpose.drops_encoding {
-            edits.remove.push(b"accept-encoding".to_vec());
+            // Without the field, it could choose any.
+            edits.set.push((b"Accept-Encoding".to_vec(), b"identity".to_vec()));
         }
         if let Some(stale) = &self.purpose.stale {
             let mut ask = |name: &[u8], stored: &[u8]| {
@@ -135,26 +138,28 @@ impl Fill {
         edits: Option<&FieldEdits>,
     ) -> Judgement {
         let now_ms = clock::unix_ms();
-        let when = Exchanged { asked_ms: self.asked_ms, received_ms: now_ms };
+        let when = ExchangeTimes { asked_ms: self.asked_ms, received_ms: now_ms };
         let config = self.store.config();
         let is_ours = |name: &[u8]| {
             is_written_by_sluice(name) || edits.is_some_and(|edits| edits.takes_out(name) || edits.adds(name))
         };
         let is_dropped = |name: &[u8]| self.purpose.drops_encoding && name == b"accept-encoding";
         let caller = Caller { request, origin: &self.origin, has_credentials: self.purpose.has_credentials };
-        let asked = Asked { caller, is_ours: &is_ours, is_dropped: &is_dropped };
+        let asked = RequestFacts { caller, is_ours: &is_ours, is_dropped: &is_dropped };
         match (&self.purpose.stale, head.status()) {
             (Some(stale), 304) => {
-                let used = match stale.refreshed(&asked, head, when, &config) {
-                    Some(new) => {
-                        self.is_stored.set(self.store.keep(&self.key, &new.stored, self.epoch));
+                let refreshed = stale.refreshed(&asked, head, when, &config);
+                let is_same = is_same_content(stale.head(), head);
+                let used = match refreshed {
+                    Some((new, true)) if is_same => {
+                        self.is_stored.set(self.store.keep(&self.key, &new.stored, Some(stale), self.epoch));
                         self.settle(Outcome::Stored);
                         new.for_client()
                     }
-                    None => {
+                    refreshed => {
                         self.store.forget_one(&self.key, stale);
                         self.settle(Outcome::Passed);
-                        Arc::clone(stale)
+                        refreshed.map_or_else(|| Arc::clone(stale), |(new, _)| new.for_client())
                     }
                 };
                 Judgement::Use(used, CacheStatus::Revalidated)
@@ -168,13 +173,16 @@ impl Fill {
                 Some(admission) if self.is_whole || !asks_for_part(request) => {
                     Judgement::Keep(Box::new(admission))
                 }
+                // The application fails: those that wait try one after the other, not all at once.
+                _ if status >= 500 => {
+                    self.settle(Outcome::Abandoned);
+                    Judgement::Pass
+                }
                 _ => {
-                    if let Some(stale) = self.purpose.stale.as_ref().filter(|_| status < 500) {
+                    if let Some(stale) = &self.purpose.stale {
                         self.store.forget_one(&self.key, stale);
                     }
-                    if status < 500 {
-                        self.store.pass(&self.key, now_ms);
-                    }
+                    self.store.pass(&self.key, now_ms);
                     self.settle(Outcome::Passed);
                     Judgement::Pass
                 }
@@ -183,11 +191,28 @@ impl Fill {
     }
 
     /// Keeps a response whose body has arrived; returns it as its client gets it.
-    pub(crate) fn keep(&self, admission: Admission, body: Bytes) -> Option<Arc<Stored>> {
+    pub(crate) fn keep(&self, admission: Admission, body: Bytes) -> Option<Arc<StoredResponse>> {
         let admitted = admission.complete(body)?;
-        self.is_stored.set(self.store.keep(&self.key, &admitted.stored, self.epoch));
+        self.is_stored.set(self.store.keep(
+            &self.key,
+            &admitted.stored,
+            self.purpose.stale.as_ref(),
+            self.epoch,
+        ));
         self.settle(Outcome::Stored);
         Some(admitted.for_client())
+    }
+
+    /// Keeps nothing: the body is too large, or too many are arriving.
+    pub(crate) fn give_up(&self) {
+        self.is_stored.set(false);
+        self.store.pass(&self.key, clock::unix_ms());
+        self.settle(Outcome::Passed);
+    }
+
+    /// Whether the response is kept.
+    pub(crate) fn has_kept(&self) -> bool {
+        self.is_stored.get()
     }
 
     /// Room for a body.
@@ -202,8 +227,11 @@ impl Fill {
         }
     }
 
-    /// Tells those that wait why there is no response.
+    /// Tells those that wait why there is no response, if they would get none either.
     pub(crate) fn fail(&self, reason: Reason) {
+        if !is_of_all(reason) {
+            return self.settle(Outcome::Abandoned);
+        }
         let index = Reason::ALL.iter().position(|other| *other == reason);
         self.settle(Outcome::Failed(index.and_then(|index| u16::try_from(index).ok()).unwrap_or(u16::MAX)));
     }
@@ -219,10 +247,26 @@ impl Fill {
     }
 
     /// The stale response that is used because there is no other one, if it may be.
-    pub(crate) fn instead(&self) -> Option<&Arc<Stored>> {
+    pub(crate) fn instead(&self) -> Option<&Arc<StoredResponse>> {
         let most_ms = self.store.config().stale_on_failure_ms;
         self.purpose.stale.as_ref().filter(|stale| stale.replaces_failure(clock::unix_ms(), most_ms))
     }
+}
+
+/// Whether a 304 is about this content: one with another tag was made for something else (RFC 9111 section 4.3.4).
+fn is_same_content(stored: &ResponseHead, head: &ResponseHead) -> bool {
+    let opaque = |tag: &[u8]| tag.strip_prefix(b"W/").unwrap_or(tag).to_vec();
+    match (stored.get(b"etag"), head.get(b"etag")) {
+        (Some(old), Some(new)) => opaque(old) == opaque(new),
+        _ => true,
+    }
+}
+
+/// Whether a failure is that of the application, whatever the request.
+fn is_of_all(reason: Reason) -> bool {
+    use Reason::{ConnectFailed, ConnectRefused, ConnectTimeout, NoEndpoint, ResponseTimeout};
+    matches!(reason, ConnectFailed | ConnectRefused | ConnectTimeout | NoEndpoint | ResponseTimeout)
+        || reason.status() == 503
 }
 
 /// Whether a request asks for a part, or for nothing if it has not changed.

@@ -1,7 +1,7 @@
 //! Which requests ask for the same.
 
 use sluice_cache::is_canonical;
-use sluice_http::{FieldKind, RequestHead};
+use sluice_http::{FieldKind, RequestHead, is_same_name};
 
 /// Fields by which frameworks change what a request asks for, and that no response names in Vary.
 const CHANGING: [&[u8]; 6] = [
@@ -12,6 +12,8 @@ const CHANGING: [&[u8]; 6] = [
     b"x-forwarded-url",
     b"x-action-method",
 ];
+/// What Connection names in any case.
+const OF_CONNECTION: [&[u8]; 5] = [b"close", b"keep-alive", b"te", b"upgrade", b"http2-settings"];
 /// Fields of a trusted proxy that are about the client, not about what it asks for.
 const OF_CLIENT: [&[u8]; 8] = [
     b"client-ip",
@@ -27,12 +29,14 @@ const OF_CLIENT: [&[u8]; 8] = [
 /// Whether a request is one that others may send in the same way: nothing in it changes what it asks for, except what
 /// is part of the key, or named in Vary.
 pub(crate) fn is_plain_request(head: &RequestHead) -> bool {
-    let is_changing = |name: &[u8]| CHANGING.iter().any(|other| name.eq_ignore_ascii_case(other));
-    let is_precondition = |name: &[u8]| {
-        name.eq_ignore_ascii_case(b"if-match") || name.eq_ignore_ascii_case(b"if-unmodified-since")
-    };
+    let is_changing = |name: &[u8]| CHANGING.iter().any(|other| is_same_name(name, other));
+    // The application does not get a field that is taken out on the way, whatever the response says of it.
+    let is_nominated = head.nominated().any(|name| !OF_CONNECTION.contains(&&name[..]));
+    let is_precondition =
+        |name: &[u8]| is_same_name(name, b"if-match") || is_same_name(name, b"if-unmodified-since");
     let mut fields = head.fields();
     !fields.any(|field| is_changing(field.name) || is_precondition(field.name))
+        && !is_nominated
         && head.upgrade().is_none()
         && is_canonical(head.path_and_query())
 }
@@ -74,5 +78,12 @@ fn of_origin(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     pairs.filter(|pair| {
         let name = pair.split(|byte| *byte == b'=').next().unwrap_or_default();
         name.eq_ignore_ascii_case(b"host") || name.eq_ignore_ascii_case(b"proto")
+    })
+}
+
+/// Whether a trusted proxy says who the client is by its certificate.
+pub(crate) fn names_certificate(head: &RequestHead) -> bool {
+    head.fields().any(|field| {
+        field.kind == FieldKind::Identity || is_same_name(field.name, b"x-forwarded-client-cert")
     })
 }

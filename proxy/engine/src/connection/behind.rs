@@ -3,7 +3,6 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use sluice_cache::Resource;
 use sluice_core::cluster::Cluster;
 use sluice_core::error::{Reason, Side};
 use sluice_http::{FieldEdits, Framing};
@@ -14,7 +13,7 @@ use super::cached::Errand;
 use super::request::policy;
 use super::{Connection, Next};
 use crate::body::Transfer;
-use crate::cache::{CachePart, Fill};
+use crate::cache::{CachePart, CacheStatus, Fill};
 use crate::exchange::{Policy, request_transfer};
 use crate::progress::Progress;
 use crate::snapshot::{RouteEntry, Target};
@@ -81,26 +80,7 @@ impl Connection {
         fill.fail(reason);
         let stale = fill.instead().filter(|_| !progress.is_answered() && !fill.is_detached())?;
         let how = (transfer, std::mem::take(progress));
-        Some(Box::pin(self.send_stored(stale, crate::cache::CacheStatus::Stale, entry, account, how)).await)
-    }
-
-    /// Takes out of all caches what a request has changed (RFC 9111 section 4.4).
-    pub(super) fn forget_changed(&self, account: &Account, progress: &Progress) {
-        let snapshot = &account.snapshot;
-        let head = &self.session.head;
-        let is_changed = !head.method().is_safe() && matches!(progress.status, 200..=399);
-        if snapshot.caches.is_empty() || !is_changed {
-            return;
-        }
-        let named = progress.changed.iter().filter_map(|location| target_of(location, head.host()));
-        let mut key = Vec::new();
-        for target in named.chain([head.path_and_query()]) {
-            for entry in &snapshot.routes {
-                let Some(store) = &entry.cache else { continue };
-                Resource { route: &entry.config.name, host: head.host(), target }.write(&mut key);
-                store.forget(&key);
-            }
-        }
+        Some(Box::pin(self.send_stored(stale, CacheStatus::Stale, entry, account, how)).await)
     }
 }
 
@@ -110,16 +90,4 @@ fn part(errand: Option<&Errand>) -> CachePart<'_> {
         Some(Errand::Fill(fill)) => CachePart::Fill(fill),
         Some(Errand::Bypass(why)) => CachePart::Bypassed(why),
     }
-}
-
-/// The path and query of a URL on this host. Another host may be one that the application does not speak for.
-fn target_of<'l>(location: &'l [u8], host: &[u8]) -> Option<&'l [u8]> {
-    let rest = [&b"http://"[..], b"https://", b"//"].iter().find_map(|start| location.strip_prefix(*start));
-    let Some(rest) = rest else { return location.starts_with(b"/").then(|| without_fragment(location)) };
-    let end = rest.iter().position(|byte| *byte == b'/')?;
-    rest[..end].eq_ignore_ascii_case(host).then(|| without_fragment(&rest[end..]))
-}
-
-fn without_fragment(target: &[u8]) -> &[u8] {
-    target.split(|byte| *byte == b'#').next().unwrap_or_default()
 }

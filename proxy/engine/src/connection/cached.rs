@@ -3,24 +3,29 @@
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
-use sluice_cache::{Caller, Found, Outcome, Resource, Store, Stored, Ticket, Turn, Use, Waiting};
+use sluice_cache::{
+    Caller, Lookup, Outcome, Resource, ResponseWait, Store, StoredResponse, Ticket, Turn, Use,
+};
 use sluice_core::clock;
 use sluice_core::error::Reason;
 use sluice_http::Method;
 use sluice_net::stream::Stream;
-use tokio::time::timeout_at;
+use tokio::time::{Instant, timeout_at};
 
 use super::account::Account;
 use super::{Connection, Next};
 use crate::body::Transfer;
-use crate::cache::{CacheStatus, Fill, Purpose, Sink, is_plain_request, write_origin};
+use crate::cache::{CacheStatus, Fill, Purpose, Sink, is_plain_request, names_certificate, write_origin};
 use crate::progress::Progress;
 use crate::response::Local;
-use crate::snapshot::RouteEntry;
+use crate::snapshot::{RouteEntry, Target};
 
-/// How often a request looks again, after others have brought responses that are not for it.
+/// How often a request looks again, after others have brought nothing for it.
 const LOOKS_MAX: usize = 8;
+/// The number of the reason why a request has waited too long.
+const TIMEOUT: u16 = Reason::ResponseTimeout as u16;
 
 /// How a request with a cache goes to its application.
 pub(super) enum Errand {
@@ -28,6 +33,15 @@ pub(super) enum Errand {
     Fill(Box<Fill>),
     /// Without the cache; and why, as Cache-Status names it.
     Bypass(&'static str),
+}
+
+/// How long a client waits for a response at most, in milliseconds: as long as for one of the application.
+fn patience_ms(entry: &RouteEntry) -> u64 {
+    let of_cluster = match &entry.target {
+        Target::Cluster(cluster) => cluster.config.response_timeout_ms,
+        Target::Service(_) | Target::Local => sluice_config::Cluster::default().response_timeout_ms,
+    };
+    entry.config.response_timeout_ms.unwrap_or(of_cluster)
 }
 
 /// What a request is to the cache.
@@ -41,7 +55,7 @@ struct Look<'l> {
 
 /// What a request has waited for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Waited {
+enum WaitReason {
     Never,
     /// A response that is stored now.
     ForResponse,
@@ -50,15 +64,15 @@ enum Waited {
 }
 
 /// What comes of one look.
-enum Seen {
+enum LookOutcome {
     /// The client gets this response.
-    Answer(Arc<Stored>, CacheStatus),
+    Answer(Arc<StoredResponse>, CacheStatus),
     /// The same, and the application is asked whether it has changed.
-    AnswerAndAsk(Arc<Stored>),
+    AnswerAndAsk(Arc<StoredResponse>),
     /// The request goes to the application.
     Go(Errand),
     /// It waits for another one.
-    Wait(Waiting, Option<Arc<Stored>>),
+    Wait(ResponseWait, Option<Arc<StoredResponse>>),
 }
 
 impl Connection {
@@ -80,101 +94,137 @@ impl Connection {
             return Continue(Errand::Bypass("bypass"));
         }
         let look = self.look(store, entry, account);
-        let mut waited = Waited::Never;
-        for _ in 0..LOOKS_MAX {
-            let (mut waiting, stale) = match self.see(&look, waited) {
-                Seen::Answer(stored, status) => {
-                    let progress = Progress::default();
-                    return Break(
-                        self.send_stored(&stored, status, entry, account, (transfer, progress)).await,
-                    );
+        let patience = Instant::now() + Duration::from_millis(patience_ms(entry));
+        let mut waited = WaitReason::Never;
+        let mut looks = 0;
+        loop {
+            let (mut wait, stale) = match self.see(&look, waited) {
+                LookOutcome::Answer(stored, status) => {
+                    let how = (transfer, Progress::default());
+                    return Break(self.send_stored(&stored, status, entry, account, how).await);
                 }
-                Seen::AnswerAndAsk(stored) => {
+                LookOutcome::AnswerAndAsk(stored) => {
                     self.ask_behind(&look, &stored, account);
-                    let (status, progress) = (CacheStatus::Stale, Progress::default());
-                    return Break(
-                        self.send_stored(&stored, status, entry, account, (transfer, progress)).await,
-                    );
+                    let how = (transfer, Progress::default());
+                    return Break(self.send_stored(&stored, CacheStatus::Stale, entry, account, how).await);
                 }
-                Seen::Go(_) if store.wants_stored_only(&self.session.head) => {
+                LookOutcome::Go(_) | LookOutcome::Wait(..) if store.wants_stored_only(&self.session.head) => {
                     let local = Local::status(504);
                     let keep_alive = self.answer_and_record(account, &local, self.may_continue(), None).await;
                     return Break(if keep_alive { Next::KeepAlive } else { self.last_answer(transfer) });
                 }
-                Seen::Go(errand) => return Continue(errand),
-                Seen::Wait(waiting, stale) => (waiting, stale),
+                LookOutcome::Go(errand) => return Continue(errand),
+                LookOutcome::Wait(wait, stale) => (wait, stale),
             };
-            let outcome = timeout_at(waiting.until.into(), waiting.outcome());
-            let Some(outcome) = self.unless_gone(outcome, transfer).await else {
+            let until = patience.min(wait.until.into());
+            let Some(outcome) = self.unless_gone(timeout_at(until, wait.outcome()), transfer).await else {
                 return Break(self.leave(account));
             };
-            waited = Waited::Never;
+            waited = WaitReason::Never;
             match outcome {
+                Ok(Outcome::Stored) => waited = WaitReason::ForResponse,
                 Ok(Outcome::Abandoned) => {}
-                Ok(Outcome::Stored) => waited = Waited::ForResponse,
                 Ok(Outcome::Passed) => return Continue(Errand::Fill(Box::new(look.fill(None)))),
                 Ok(Outcome::Failed(why)) => {
                     if let Some(next) = self.share_failure((why, stale), &look, account, transfer).await {
                         return Break(next);
                     }
-                    return Continue(Errand::Fill(Box::new(look.fill(None))));
                 }
-                Err(_) => waited = Waited::TooLong,
+                Err(_) if Instant::now() >= patience => {
+                    let why = (TIMEOUT, stale);
+                    if let Some(next) = self.share_failure(why, &look, account, transfer).await {
+                        return Break(next);
+                    }
+                }
+                Err(_) => {
+                    waited = WaitReason::TooLong;
+                    continue;
+                }
+            }
+            looks += 1;
+            if looks == LOOKS_MAX {
+                return Continue(Errand::Fill(Box::new(look.fill(None))));
             }
         }
-        Continue(Errand::Fill(Box::new(look.fill(None))))
     }
 
     fn look<'l>(&self, store: &'l Arc<Store>, entry: &'l RouteEntry, account: &Account) -> Look<'l> {
         let head = &self.session.head;
         let mut key = Vec::with_capacity(128);
-        let route = &entry.config.name;
-        Resource { route, host: head.host(), target: head.path_and_query() }.write(&mut key);
+        let route = &entry.cache_scope;
+        let host = if head.host().is_empty() { self.listener.authority.as_bytes() } else { head.host() };
+        Resource { route, host, target: head.path_and_query() }.write(&mut key);
         let mut origin = Vec::new();
         write_origin(&mut origin, (self.listener.tls().is_some(), account.trusted), head);
-        let is_known = account.identity.is_some() || self.peer.identity.is_some() || entry.guard.is_some();
+        let is_known = account.identity.is_some()
+            || self.peer.identity.is_some()
+            || entry.guard.is_some()
+            || (account.trusted && names_certificate(head));
         let has_credentials = is_known || head.get(b"authorization").is_some();
         Look { store, entry, key, origin, has_credentials }
     }
 
+    fn caller<'c>(&'c self, look: &'c Look<'_>) -> Caller<'c> {
+        let request = &self.session.head;
+        Caller { request, origin: &look.origin, has_credentials: look.has_credentials }
+    }
+
     /// What there is for the request, and whose turn it is.
-    fn see(&self, look: &Look<'_>, waited: Waited) -> Seen {
+    fn see(&self, look: &Look<'_>, waited: WaitReason) -> LookOutcome {
         let head = &self.session.head;
         let is_head = head.method() == Method::Head;
-        let caller = Caller { request: head, origin: &look.origin, has_credentials: look.has_credentials };
-        let (stale, why) = match look.store.find(&look.key, &caller, clock::unix_ms()) {
-            Found::Stored(stored, Use::Fresh(left_ms)) => {
-                return Seen::Answer(stored, CacheStatus::Hit(left_ms / 1000));
+        let caller = self.caller(look);
+        let find = || look.store.find(&look.key, &caller, clock::unix_ms());
+        let (stale, signature, why) = match find() {
+            Lookup::Stored(stored, Use::Fresh(left_ms)) => {
+                return LookOutcome::Answer(stored, CacheStatus::Hit(left_ms / 1000));
             }
-            Found::Stored(stored, Use::WhileRevalidate) if is_head => {
-                return Seen::Answer(stored, CacheStatus::Stale);
+            Lookup::Stored(stored, Use::WhileRevalidate) if is_head => {
+                return LookOutcome::Answer(stored, CacheStatus::Stale);
             }
-            Found::Stored(stored, Use::WhileRevalidate) => return Seen::AnswerAndAsk(stored),
+            Lookup::Stored(stored, Use::WhileRevalidate) => return LookOutcome::AnswerAndAsk(stored),
             // What has just arrived is stale at once: each request asks for itself.
-            Found::Stored(stored, Use::Validated) if waited == Waited::ForResponse && !is_head => {
-                return Seen::Go(Errand::Fill(Box::new(look.fill(Some(stored)))));
+            Lookup::Stored(stored, Use::Validated) if waited == WaitReason::ForResponse && !is_head => {
+                return LookOutcome::Go(Errand::Fill(Box::new(look.fill(Some(stored)))));
             }
-            Found::Stored(stored, Use::Validated) => (Some(stored), "stale"),
-            Found::Passed => return Seen::Go(Errand::Fill(Box::new(look.fill(None)))),
-            Found::Nothing { has_others } => (None, if has_others { "vary-miss" } else { "uri-miss" }),
+            Lookup::Stored(stored, Use::Validated) => {
+                let signature = stored.signature(&caller);
+                (Some(stored), Some(signature), "stale")
+            }
+            Lookup::Passed => return LookOutcome::Go(Errand::Fill(Box::new(look.fill(None)))),
+            Lookup::Nothing { signature } => {
+                let why = if signature.is_some() { "vary-miss" } else { "uri-miss" };
+                (None, signature, why)
+            }
         };
         // A part is not kept, and a response without a body neither.
         if is_head || (stale.is_none() && head.get(b"range").is_some()) {
-            return Seen::Go(Errand::Bypass(why));
+            return LookOutcome::Go(Errand::Bypass(why));
         }
-        match look.store.turn(&look.key, waited == Waited::TooLong) {
+        // What it brings is most likely for this client alone.
+        if stale.is_none() && look.has_credentials {
+            return LookOutcome::Go(Errand::Fill(Box::new(look.fill(None))));
+        }
+        let mut key = look.key.clone();
+        key.extend(signature.into_iter().flat_map(|signature| [vec![0], signature].concat()));
+        match look.store.turn(&key, waited == WaitReason::TooLong) {
             Turn::First(ticket) => {
+                // Another worker may have stored it between the look and the turn.
+                if let Lookup::Stored(stored, Use::Fresh(left_ms)) = find() {
+                    ticket.settle(Outcome::Stored);
+                    return LookOutcome::Answer(stored, CacheStatus::Hit(left_ms / 1000));
+                }
                 let purpose = Purpose { stale, why, ..look.purpose() };
-                Seen::Go(Errand::Fill(Box::new(look.fill_for(Some(ticket), purpose))))
+                LookOutcome::Go(Errand::Fill(Box::new(look.fill_for(Some(ticket), purpose))))
             }
-            Turn::Later(waiting) => Seen::Wait(waiting, stale),
+            Turn::Later(wait) => LookOutcome::Wait(wait, stale),
         }
     }
 
     /// Responds as the request that this one has waited for; `None` if nobody knows how.
     async fn share_failure(
         &mut self,
-        (why, stale): (u16, Option<Arc<Stored>>),
+        (why, stale): (u16, Option<Arc<StoredResponse>>),
         look: &Look<'_>,
         account: &Account,
         transfer: &Transfer,
@@ -190,8 +240,11 @@ impl Connection {
     }
 
     /// Asks the application behind the client's back whether a response has changed, unless somebody does already.
-    fn ask_behind(&self, look: &Look<'_>, stored: &Arc<Stored>, account: &Account) {
-        let Turn::First(ticket) = look.store.turn(&look.key, false) else { return };
+    fn ask_behind(&self, look: &Look<'_>, stored: &Arc<StoredResponse>, account: &Account) {
+        let Some(behind_others) = look.store.behind() else { return };
+        let caller = self.caller(look);
+        let key = [&look.key[..], &[0], &stored.signature(&caller)].concat();
+        let Turn::First(ticket) = look.store.turn(&key, false) else { return };
         let stale = Some(Arc::clone(stored));
         let purpose = Purpose { stale, is_detached: true, why: "stale", ..look.purpose() };
         let fill = look.fill_for(Some(ticket), purpose);
@@ -201,7 +254,10 @@ impl Connection {
         behind.session.head = self.session.head.clone();
         behind.session.exchanges = 1;
         let account = account.behind();
-        tokio::task::spawn_local(async move { Box::pin(behind.ask(account, fill)).await });
+        tokio::task::spawn_local(async move {
+            Box::pin(behind.ask(account, fill)).await;
+            drop(behind_others);
+        });
     }
 }
 
@@ -217,7 +273,7 @@ impl Look<'_> {
     }
 
     /// A request for which nobody waits.
-    fn fill(&self, stale: Option<Arc<Stored>>) -> Fill {
+    fn fill(&self, stale: Option<Arc<StoredResponse>>) -> Fill {
         let why = if stale.is_some() { "stale" } else { "miss" };
         self.fill_for(None, Purpose { stale, why, ..self.purpose() })
     }

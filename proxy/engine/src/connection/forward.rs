@@ -14,6 +14,7 @@ use super::account::Account;
 use super::variables::without_content;
 use super::{Connection, Next, trace};
 use crate::body::Transfer;
+use crate::cache::Change;
 use crate::exchange::{self, Downstream, Finish, Policy, ReplacedAnswer};
 use crate::http2::upstream::can_say;
 use crate::opening::Opening;
@@ -52,7 +53,10 @@ impl Connection {
             }
         };
         let keep_alive = self.may_continue();
+        let host = self.session.head.host();
+        let host = if host.is_empty() { self.listener.authority.as_bytes() } else { host };
         let downstream = Downstream {
+            change: Change::of(&account.snapshot, &self.session.head, host),
             head: &self.session.head,
             reader: &mut self.io.reader,
             writer: &mut self.io.writer,
@@ -67,14 +71,12 @@ impl Connection {
         };
         let outcome = exchange::forward(worker.resources(), policy, downstream, opening, &mut progress).await;
         progress.bytes_in = transfer.bytes();
-        if outcome.is_ok() {
-            self.forget_changed(&account, &progress);
+        let is_kept = matches!(outcome, Ok(Finish::Cached(..)) | Err(_));
+        if let Some(status) = policy.cache.status().filter(|_| !is_kept) {
+            worker.metrics().count(status.event());
         }
         match outcome {
             Ok(Finish::Answered { keep_alive }) => {
-                if let Some(status) = policy.cache.status() {
-                    worker.metrics().count(status.event());
-                }
                 self.record(&account, &progress, None);
                 if keep_alive { Next::KeepAlive } else { self.last_answer(&transfer) }
             }

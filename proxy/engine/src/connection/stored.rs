@@ -1,6 +1,6 @@
 //! Responds with what a cache has stored.
 
-use sluice_cache::Stored;
+use sluice_cache::StoredResponse;
 use sluice_core::clock;
 use sluice_core::error::Reason;
 use sluice_http::{FieldEdits, Framing, Method, ResponseForward, ResponseHead, Trailers, read_http_date};
@@ -26,7 +26,7 @@ impl Connection {
     #[expect(clippy::too_many_arguments, reason = "the parts of one exchange, which end here")]
     pub(super) async fn send_stored(
         &mut self,
-        stored: &Stored,
+        stored: &StoredResponse,
         status: CacheStatus,
         entry: &RouteEntry,
         account: &Account,
@@ -43,7 +43,8 @@ impl Connection {
                     self.open_stored(stored, (&plan, status), (entry, account), keep_alive, &mut progress);
                 self.send_content(opening, (&plan, stored.body()), body, &mut progress).await
             }
-            _ => Err(Reason::ClientGone),
+            Some(Err(_)) => Err(Reason::ClientGone),
+            None => Err(Reason::ClientStalled),
         };
         self.record(account, &progress, sent.err());
         match sent {
@@ -54,7 +55,7 @@ impl Connection {
     }
 
     /// What of it the request gets.
-    fn plan_of(&self, stored: &Stored) -> Plan {
+    fn plan_of(&self, stored: &StoredResponse) -> Plan {
         let length = stored.body().len() as u64;
         if stored.head().status() != 200 {
             return Plan::all(length, stored.head().status());
@@ -76,7 +77,7 @@ impl Connection {
     #[expect(clippy::too_many_arguments, reason = "the parts of one response, which end here")]
     fn open_stored(
         &mut self,
-        stored: &Stored,
+        stored: &StoredResponse,
         (plan, status): (&Plan, CacheStatus),
         (entry, account): (&RouteEntry, &Account),
         keep_alive: bool,
@@ -90,12 +91,17 @@ impl Connection {
         let head = derived.as_ref().unwrap_or(stored.head());
         let has_body = plan.has_content && !matches!(plan.status, 204 | 304);
         let framing = if has_body { Framing::Length(plan.length()) } else { no_body(plan.status) };
+        let is_head = self.session.head.method() == Method::Head;
+        let encoded_framing = if is_head { Framing::None } else { framing };
         let encoding = Encoding { config: entry.encoding(snapshot), resources: worker.resources(), edits };
-        let mut encoded = EncodedAnswer::of(&encoding, &self.session.head, head, framing);
+        let mut encoded = EncodedAnswer::of(&encoding, &self.session.head, head, encoded_framing);
         let encoder = encoded.as_mut().and_then(EncodedAnswer::take_encoder);
         let version = self.session.head.version();
         let towards = if encoder.is_some() { Framing::Stream.towards(version) } else { framing };
-        let age = stored.age_s(clock::unix_ms()).to_string();
+        let age = stored.age_s(clock::unix_ms());
+        // RFC 9111 section 5.1: one that was just made, or just validated, has none.
+        let has_age = age > 0 || matches!(status, CacheStatus::Hit(_) | CacheStatus::Stale);
+        let age = age.to_string();
         let told = status.value();
         let keeps = |name: &[u8]| !edits.is_some_and(|edits: &FieldEdits| edits.takes_out(name));
         let own_field = |name: &'static [u8], value| keeps(name).then_some((name, value));
@@ -111,14 +117,19 @@ impl Connection {
             is_encoded: encoded.as_deref().is_some_and(EncodedAnswer::is_encoded),
             upgrade: false,
             edits: encoded.as_deref().map(|encoded| &encoded.edits).or(edits),
-            extra: [own_field(b"Age", age.as_bytes()), own_field(CACHE_STATUS, &told), timing, facts],
+            extra: [
+                own_field(b"Age", age.as_bytes()).filter(|_| has_age),
+                own_field(CACHE_STATUS, &told),
+                timing,
+                facts,
+            ],
             request_id: snapshot.config.response_request_id.then_some(&*account.request_id),
             hsts: self.listener.hsts.as_deref(),
         };
         let mut opening = Opening::to(&mut self.io.writer);
         opening.encode_response(head, &forward);
         progress.bytes_out += opening.size() as u64;
-        let is_sent = has_body && self.session.head.method() != Method::Head;
+        let is_sent = has_body && !is_head;
         let body = is_sent.then(|| request_transfer(framing, self.limits()).unlimited().sent_as(towards));
         (opening, body.map(|body| body.encoded(encoder)))
     }
@@ -131,7 +142,7 @@ impl Connection {
         transfer: Option<Transfer>,
         progress: &mut Progress,
     ) -> Result<(), Reason> {
-        let Some(mut transfer) = transfer else {
+        let Some(mut transfer) = transfer.filter(|transfer| !transfer.is_done()) else {
             opening.submit(&mut self.io.writer, Some(Trailers::NONE));
             return self.quieten().await;
         };
@@ -139,8 +150,7 @@ impl Connection {
         let appetite = Appetite::new(&worker.resources().buffers, Some(plan.length()), SMALL_BYTES);
         let step = appetite.bytes();
         let broken = |_| Reason::LocalResource;
-        let mut out =
-            opening.begin(&mut self.io.writer, transfer.is_done()).map_err(|_| Reason::ClientGone)?;
+        let mut out = opening.begin(&mut self.io.writer, false).map_err(|_| Reason::ClientGone)?;
         for piece in plan.pieces(body).flat_map(|piece| piece.chunks(step)) {
             if out.len() >= step {
                 self.submit(out, false).await?;
@@ -159,7 +169,7 @@ fn no_body(status: u16) -> Framing {
 }
 
 /// The head of a response about a stored one: that it has not changed, or with parts of it.
-fn derived(stored: &Stored, plan: &Plan) -> Option<ResponseHead> {
+fn derived(stored: &StoredResponse, plan: &Plan) -> Option<ResponseHead> {
     let is_of_body = |name: &[u8]| OF_BODY.iter().any(|other| name.eq_ignore_ascii_case(other));
     let length = plan.length().to_string();
     let kind = plan.boundary.as_ref().map(|boundary| format!("multipart/byteranges; boundary={boundary}"));
@@ -186,7 +196,10 @@ fn derived(stored: &Stored, plan: &Plan) -> Option<ResponseHead> {
         }
         status => {
             let others: Vec<_> = range.into_iter().chain([(&b"Content-Length"[..], &b"0"[..])]).collect();
-            stored.head_with(status, |name| !is_of_body(name), &others)
+            // Nothing of it is about this response, except when it was made and for which requests.
+            let is_kept =
+                |name: &[u8]| [&b"date"[..], b"vary"].iter().any(|kept| name.eq_ignore_ascii_case(kept));
+            stored.head_with(status, is_kept, &others)
         }
     }
 }

@@ -5,7 +5,7 @@ use sluice_http::{Framing, RequestHead, ResponseForward, ResponseHead};
 
 use super::Policy;
 use super::encoded::EncodedAnswer;
-use crate::cache::{CACHE_STATUS, CacheStatus};
+use crate::cache::{CACHE_STATUS, CacheStatus, Change};
 use crate::debug;
 use crate::opening::Opening;
 use crate::progress::Progress;
@@ -13,6 +13,8 @@ use crate::progress::Progress;
 /// What the response depends on.
 pub(super) struct Answer<'a> {
     pub(super) request: &'a RequestHead,
+    /// What the request changes in caches.
+    pub(super) change: Option<&'a Change<'a>>,
     pub(super) keep_alive: bool,
     pub(super) endpoint: &'a Endpoint,
     /// The listener's Strict-Transport-Security value.

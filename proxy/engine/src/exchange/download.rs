@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Instant;
 
-use sluice_cache::{Admission, Stored};
+use sluice_cache::{Admission, StoredResponse};
 use sluice_core::error::Reason;
 use sluice_http::{
     Expect, Framing, HeadLimits, HeadScanner, RequestHead, ResponseForward, ResponseHead, Scan, Version,
@@ -17,12 +17,12 @@ use super::answer::{Answer, debug_fields, forward_head};
 use super::discard::discard;
 use super::encoded::{EncodedAnswer, Encoding};
 use super::hold::{self, HeldAnswer};
-use super::keep::{self, Kept};
+use super::keep::{self, KeepMode};
 use super::transfer::download_reason;
 use super::{Failed, ReplacedAnswer, SharedState, chunk_limits, direct};
 use crate::body::{BodyError, Transfer, copy};
 use crate::bypass::Joined;
-use crate::cache::{CachePart, CacheStatus, Judgement};
+use crate::cache::{CacheStatus, Judgement};
 use crate::compress::trailers_of_bytes;
 use crate::direct::{Armed, Claimed, DirectAnswer, Rest};
 use crate::files::{HANDOFF_ANSWERS, NamedFile};
@@ -61,7 +61,7 @@ pub(super) enum ReceivedResponse {
     /// A complete response, of which the client has received nothing.
     Held(Box<HeldAnswer>),
     /// The client gets a stored response.
-    Cached(Arc<Stored>, CacheStatus),
+    Cached(Arc<StoredResponse>, CacheStatus),
 }
 
 /// Receives one response and forwards it.
@@ -92,6 +92,10 @@ pub(super) async fn run(
     }
     if shared.is_turned_back(from.head.status()) {
         return Err(Failed { turned_back: true, ..Reason::UpstreamClosed.into() });
+    }
+    // Before a byte goes on: its client may ask for what has changed as soon as it has the response.
+    if let Some(change) = answer.change {
+        change.forget(from.head);
     }
     let waited_for = answer.request.expect() == Expect::Continue && !was_continued;
     from.is_early = !shared.uploaded.get() || waited_for;
@@ -270,24 +274,21 @@ async fn respond(
     let method = answer.request.method();
     let framing = response_framing(from.head, method).map_err(|_| Failed::from(Reason::BadResponse))?;
     progress.logged = policy.logged_values(from.head);
-    if matches!(policy.cache, CachePart::Bypassed(_)) && !method.is_safe() {
-        let named = [&b"location"[..], b"content-location"].map(|name| from.head.get(name));
-        progress.changed = named.into_iter().flatten().map(<[u8]>::to_vec).collect();
-    }
     let mut keeper = None;
     if let Some((fill, admission)) = policy.cache.fill().zip(admission) {
         match keep::begin(fill, admission, framing) {
-            Some(Kept::Whole(intake)) => {
+            Some(KeepMode::Whole(body)) => {
                 shared.head_received.set(true);
                 shared.deadline.set(policy.body_idle_timeout_ms);
-                let stored = Box::pin(intake.receive(shared, &mut from, framing)).await?;
+                let stored = Box::pin(body.receive(shared, &mut from, framing)).await?;
                 return Ok(ReceivedResponse::Cached(stored, fill.status()));
             }
-            Some(Kept::Along(along)) => keeper = Some(along),
+            Some(KeepMode::Along(body)) => keeper = Some(body),
+            None if fill.is_detached() => return Err(Reason::ClientGone.into()),
             None => {}
         }
     }
-    if hold::is_held(shared, from.head, framing) {
+    if keeper.is_none() && hold::is_held(shared, from.head, framing) {
         let is_framed = writer.stream().is_channel();
         let held = Box::pin(hold::hold(shared, answer, (from, is_framed), progress, framing)).await?;
         return Ok(ReceivedResponse::Held(Box::new(held)));
@@ -317,9 +318,7 @@ async fn respond(
     answer.encode_final(&mut opening, from.head, policy, progress, (towards, keep_alive), encoded.as_deref());
     drop(encoded);
     let head_bytes = opening.size() as u64;
-    let transfer = Transfer::new(framing, towards, chunk_limits(shared.limits), u64::MAX)
-        .encoded(encoder)
-        .copied_to(keeper);
+    let transfer = Transfer::new(framing, towards, chunk_limits(shared.limits), u64::MAX).encoded(encoder);
     let mut transfer = hold::limited(shared, transfer)?;
     if shared.policy.handoff.is_some() || is_encoded {
         transfer.refuse_trailers(|| {
@@ -327,22 +326,35 @@ async fn respond(
             of_bytes.chain(HANDOFF_ANSWERS.map(|name| name.as_bytes().to_vec())).collect()
         });
     }
+    let mut passing = keeper.map(|keeper| {
+        let limits = chunk_limits(shared.limits);
+        let receiving = Transfer::new(framing, Framing::CloseDelimited, limits, u64::MAX);
+        (keeper, receiving)
+    });
+    if passing.is_some() {
+        transfer = transfer.received_plain();
+    }
     // The received part of the body is checked before the head is sent: a fault found here is still a clean 502.
     from.reader.peek(SMALL_BYTES);
-    let taken = transfer.take(from.reader, &mut opening.bytes);
-    taken.map_err(|error| match error {
-        BodyError::Unencodable => Failed::from(Reason::LocalResource),
-        _ => Failed::from(Reason::BadResponse),
-    })?;
+    if passing.is_none() {
+        let taken = transfer.take(from.reader, &mut opening.bytes);
+        taken.map_err(|error| match error {
+            BodyError::Unencodable => Failed::from(Reason::LocalResource),
+            _ => Failed::from(Reason::BadResponse),
+        })?;
+    }
     progress.sent = if towards == Framing::CloseDelimited { Sent::CloseDelimited } else { Sent::Head };
     let out = opening.begin(writer, towards.is_empty()).map_err(|_| Failed::from(Reason::ClientGone))?;
     let buffers = &shared.resources.buffers;
-    let copied = copy(from.reader, writer, &mut transfer, out, shared.deadline, buffers).await;
+    let copied = match passing.take() {
+        None => copy(from.reader, writer, &mut transfer, out, shared.deadline, buffers).await,
+        // Boxed, so that other exchanges do not carry its memory.
+        Some((body, receiving)) => {
+            Box::pin(body.pass(shared, (&mut from, &mut *writer), (receiving, &mut transfer), out)).await
+        }
+    };
     progress.bytes_out += head_bytes + transfer.sent_bytes();
     copied.map_err(download_reason)?;
-    if let Some(keeper) = transfer.take_copy() {
-        keep::end(policy.cache.fill(), *keeper);
-    }
     if !writer.is_quiet() {
         writer.quieten(shared.deadline).await.map_err(|_| Failed::from(Reason::ClientGone))?;
         // The lease of the copy no longer covers the buffer of a large piece.

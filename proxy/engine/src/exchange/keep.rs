@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sluice_cache::{Admission, Outcome, Room, Stored};
+use sluice_cache::{Admission, Outcome, Room, StoredResponse};
 use sluice_core::error::Reason;
 use sluice_http::Framing;
 use sluice_net::buffers::SMALL_BYTES;
+use sluice_net::stream::Writer;
 
 use super::answer::Answer;
 use super::download::UpstreamSide;
 use super::transfer::download_reason;
 use super::{Failed, SharedState, chunk_limits};
-use crate::body::{BodyCopy, BodyError, Transfer};
+use crate::body::{BodyError, Transfer, copy_ahead};
 use crate::cache::{Fill, Judgement};
 
 /// The largest receive.
@@ -36,54 +37,82 @@ pub(super) fn judge(
 }
 
 /// How a response is kept.
-pub(super) enum Kept<'a> {
-    /// First all of it, and then the client gets it from the cache: a slow client does not hold up the others.
-    Whole(Intake<'a>),
+pub(super) enum KeepMode<'a> {
+    /// First all of it, and then the client gets it from the cache.
+    Whole(WholeBody<'a>),
     /// As it passes: nobody knows how long it is.
-    Along(BodyCopy),
+    Along(PassingBody<'a>),
 }
 
 /// Begins to keep a response; `None` if there is no room.
-pub(super) fn begin<'a>(fill: &'a Fill, admission: Box<Admission>, framing: Framing) -> Option<Kept<'a>> {
+pub(super) fn begin<'a>(fill: &'a Fill, admission: Box<Admission>, framing: Framing) -> Option<KeepMode<'a>> {
     let known = match framing {
         Framing::None => Some(0),
         Framing::Length(length) => Some(length),
         Framing::Chunked | Framing::CloseDelimited | Framing::Stream => None,
     };
     let Some(room) = fill.room(known.unwrap_or(0)) else {
-        fill.settle(Outcome::Passed);
+        fill.give_up();
         return None;
     };
     Some(match known {
-        Some(_) => Kept::Whole(Intake { fill, admission, room }),
+        Some(_) => KeepMode::Whole(WholeBody { fill, admission, room }),
         None => {
             fill.begin_copy();
-            Kept::Along(BodyCopy::new(admission, room))
+            KeepMode::Along(PassingBody { fill, admission, room })
         }
     })
 }
 
-/// Keeps what has been copied.
-pub(super) fn end(fill: Option<&Fill>, copy: BodyCopy) {
-    if let Some(fill) = fill {
-        fill.keep(*copy.admission, Bytes::from(copy.bytes.into_boxed_slice()));
-    }
-}
-
-/// A body that is received whole.
-pub(super) struct Intake<'a> {
+/// A body that is kept as it passes.
+pub(super) struct PassingBody<'a> {
     fill: &'a Fill,
     admission: Box<Admission>,
     room: Room,
 }
 
-impl Intake<'_> {
+impl PassingBody<'_> {
+    /// Receives it, and sends it with `sending` after the bytes in `out`.
+    pub(super) async fn pass(
+        self,
+        shared: &SharedState<'_>,
+        (from, writer): (&mut UpstreamSide<'_>, &mut Writer),
+        (mut receiving, sending): (Transfer, &mut Transfer),
+        out: Vec<u8>,
+    ) -> Result<(), BodyError> {
+        let Self { fill, admission, room } = self;
+        let mut admission = Some(admission);
+        let keep = |body: Option<Bytes>| {
+            match (body, admission.take()) {
+                (Some(body), Some(admission)) => _ = fill.keep(*admission, body),
+                _ => fill.give_up(),
+            }
+            // Nobody is there to get the rest.
+            if fill.is_detached() && admission.is_none() && !fill.has_kept() {
+                Err(BodyError::Unwritable)
+            } else {
+                Ok(())
+            }
+        };
+        let ends = (&mut *from.reader, writer);
+        copy_ahead(ends, (&mut receiving, sending), room, out, shared.deadline, keep).await
+    }
+}
+
+/// A body that is received whole.
+pub(super) struct WholeBody<'a> {
+    fill: &'a Fill,
+    admission: Box<Admission>,
+    room: Room,
+}
+
+impl WholeBody<'_> {
     pub(super) async fn receive(
         self,
         shared: &SharedState<'_>,
         from: &mut UpstreamSide<'_>,
         framing: Framing,
-    ) -> Result<Arc<Stored>, Failed> {
+    ) -> Result<Arc<StoredResponse>, Failed> {
         // Memory follows what has arrived: a length alone costs an application nothing.
         let mut bytes = Vec::new();
         let mut transfer = Transfer::new(framing, framing, chunk_limits(shared.limits), self.room.bytes());

@@ -26,7 +26,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sluice_cache::Stored;
+use sluice_cache::StoredResponse;
 use sluice_config::{Buffering, Buffers, Compress, Compression, Limits, Retry};
 use sluice_core::clock;
 use sluice_core::cluster::{Cluster, Kind};
@@ -40,7 +40,7 @@ use sluice_net::stream::{Reader, Writer};
 use crate::authority::Fields;
 use crate::body::Transfer;
 use crate::bypass::Candidate;
-use crate::cache::{CachePart, CacheStatus};
+use crate::cache::{CachePart, CacheStatus, Change};
 use crate::debug;
 use crate::direct::{Armed, Client};
 use crate::files::{Handoff, NamedFile, is_of_body};
@@ -115,6 +115,8 @@ impl Policy<'_> {
 
 /// The downstream side of one exchange.
 pub(crate) struct Downstream<'a> {
+    /// What the request changes in caches.
+    pub(crate) change: Option<Change<'a>>,
     pub(crate) head: &'a RequestHead,
     pub(crate) reader: &'a mut Reader,
     pub(crate) writer: &'a mut Writer,
@@ -148,7 +150,7 @@ pub(crate) enum Finish {
     /// The response is complete, and the client has received nothing of it yet.
     Held(Box<HeldAnswer>),
     /// The client gets a stored response.
-    Cached(Arc<Stored>, CacheStatus),
+    Cached(Arc<StoredResponse>, CacheStatus),
 }
 
 /// Where a request does not go if it is sent to another endpoint.
@@ -312,7 +314,11 @@ pub(crate) async fn forward(
         progress.times.connect = acquired.connect;
         progress.path = Some(acquired.connection.path());
         stamped.put(&mut opening, &acquired.connection.endpoint);
-        let armed = direct::arm(resources, policy, &mut downstream, &acquired.connection);
+        // The head of what changes something is looked at.
+        let armed = match downstream.change {
+            Some(_) => None,
+            None => direct::arm(resources, policy, &mut downstream, &acquired.connection),
+        };
         let hedged = (hedges && progress.retries == 0).then(|| opening.bytes.clone());
         start(&mut acquired.connection, &mut opening, policy, &downstream, progress);
         if let Some(opening) = hedged {
@@ -448,6 +454,7 @@ async fn run(
     let outcome = {
         let answer = answer::Answer {
             request: downstream.head,
+            change: downstream.change.as_ref(),
             keep_alive: downstream.keep_alive,
             endpoint,
             hsts: downstream.hsts,

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex};
 
 use serde_json::json;
+use socket2::{Domain, Socket, Type};
 
 use super::{caching, get, is_hit, request, response, serve, told};
 use crate::support::{Origin, Proxy, Wire, poll};
@@ -206,4 +207,47 @@ fn a_change_during_a_request_keeps_its_response_out() {
     door.open();
     assert_eq!(wire.response().text(), "before");
     assert!(!is_hit(&get(&proxy, "/", "")));
+}
+
+#[test]
+fn a_slow_client_holds_up_nobody() {
+    let body = crate::support::pattern(900_000);
+    let sent = body.clone();
+    let origin = Origin::answering(move |_| {
+        let head = "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\n\r\n";
+        [head.as_bytes(), format!("{:x}\r\n", sent.len()).as_bytes(), &sent, b"\r\n0\r\n\r\n"].concat()
+    });
+    let Some(proxy) = serve(&origin, json!({"wait_max": "10m"})) else { return };
+    // It reads nothing, and its socket takes less than the body.
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    socket.connect(&proxy.address().into()).unwrap();
+    let mut slow = Wire::from(std::net::TcpStream::from(socket));
+    slow.send(request("/", ""));
+    poll("it has gone", || (origin.requests().len() == 1).then_some(()));
+    for _ in 0..3 {
+        crate::support::assert_same(&get(&proxy, "/", "").body, &body);
+    }
+    assert_eq!(origin.requests().len(), 1);
+    crate::support::assert_same(&slow.response().body, &body);
+}
+
+#[test]
+fn an_endless_response_is_not_waited_for() {
+    let origin = Origin::playing(|mut peer| {
+        if peer.next().is_some() {
+            let mut wire = peer.into_wire();
+            wire.send("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\n\r\n");
+            while wire.try_send(format!("1000\r\n{}\r\n", "a".repeat(4096))).is_ok() {}
+        }
+    });
+    let Some(proxy) = serve(&origin, json!({"wait_max": "10m", "object_max": "64k"})) else { return };
+    let mut wires = ask_all(&proxy, 3, "/");
+    for wire in &mut wires {
+        let mut head = wire.head();
+        for _ in 0..50 {
+            assert_eq!(wire.chunk(&mut head).map(|chunk| chunk.iter().all(|byte| *byte == b'a')), Some(true));
+        }
+    }
+    assert_eq!(origin.requests().len(), 3);
 }

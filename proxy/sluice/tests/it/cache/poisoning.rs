@@ -150,3 +150,60 @@ fn errors_that_one_can_provoke_are_not_for_others() {
     assert!(proxy.ask("GET /b HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: x\r\n\r\n").status() >= 400);
     assert_eq!(proxy.ask(request("/b", "")).text(), "page");
 }
+
+#[test]
+fn what_a_client_hides_from_the_application_does_not_choose_a_response() {
+    let origin = Origin::answering(|request| {
+        let language = request.get("accept-language").or(request.get("accept_language")).unwrap_or("default");
+        response("Cache-Control: max-age=60\r\nVary: Accept-Language\r\n", language)
+    });
+    let Some(proxy) = serve(&origin, json!({})) else { return };
+    let hidden = get(&proxy, "/", "Accept-Language: de\r\nConnection: Accept-Language\r\n");
+    assert_eq!((hidden.text(), super::told(&hidden)), ("default", "sluice; fwd=bypass"));
+    assert_eq!(get(&proxy, "/", "Accept-Language: de\r\n").text(), "de");
+    assert_eq!(get(&proxy, "/", "Accept_Language: fr\r\n").text(), "fr");
+    assert_eq!(get(&proxy, "/", "").text(), "default");
+    assert_eq!(
+        get(&proxy, "/b", "X_HTTP_Method_Override: PUT\r\n").get("cache-status"),
+        Some("sluice; fwd=bypass")
+    );
+}
+
+#[test]
+fn a_certificate_that_a_proxy_in_front_has_seen_is_a_credential() {
+    let origin = Origin::answering(|request| {
+        let who = request
+            .get("x-client-cert-subject")
+            .or(request.get("x-forwarded-client-cert"))
+            .unwrap_or("nobody");
+        response("Cache-Control: max-age=60\r\n", who)
+    });
+    let setup = super::caching(&origin, json!({})).with("trusted_proxies", json!(["127.0.0.1"]));
+    let Some(proxy) = setup.start() else { return };
+    for field in ["X-Client-Cert-Subject", "X-Forwarded-Client-Cert"] {
+        for who in ["CN=a", "CN=b"] {
+            assert_eq!(get(&proxy, "/", &format!("{field}: {who}\r\n")).text(), who);
+        }
+    }
+    assert_eq!(get(&proxy, "/", "").text(), "nobody");
+}
+
+#[test]
+fn a_route_that_leads_elsewhere_begins_anew() {
+    let origin = Origin::answering(|request| {
+        response("Cache-Control: max-age=60\r\n", request.get("x-internal").unwrap_or("public"))
+    });
+    let route = |internal: bool| match internal {
+        true => {
+            json!({"cluster": "default", "cache": "pages", "request_headers": {"set": {"X-Internal": "secret"}}})
+        }
+        false => json!({"cluster": "default", "cache": "pages"}),
+    };
+    let setup = super::caching(&origin, json!({})).with("routes", json!([route(true)]));
+    let Some(proxy) = setup.start() else { return };
+    assert_eq!(get(&proxy, "/", "").text(), "secret");
+    let mut config = proxy.config.clone();
+    config["routes"] = json!([route(false)]);
+    assert_eq!(proxy.reload(&config).0, Some(0));
+    assert_eq!(get(&proxy, "/", "").text(), "public");
+}

@@ -183,3 +183,33 @@ fn a_change_takes_out_what_it_changes() {
         assert_eq!(look(&["/kept"]), [false], "{method}");
     }
 }
+
+#[test]
+fn a_change_counts_whatever_becomes_of_its_response() {
+    let origin = Origin::playing(|mut peer| {
+        while let Some(request) = peer.next() {
+            if request.line.starts_with("GET") {
+                peer.send(response("Cache-Control: max-age=60\r\n", "body"));
+                continue;
+            }
+            peer.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n");
+            if request.target() == "/held" {
+                peer.send("0123456789");
+            }
+        }
+    });
+    let routes = json!([
+        {"name": "held", "path": "/held", "methods": ["POST"], "cluster": "default", "buffer_responses": "on"},
+        {"name": "app", "cluster": "default", "cache": "pages"}
+    ]);
+    let Some(proxy) = caching(&origin, json!({})).with("routes", routes).start() else { return };
+    for target in ["/held", "/broken"] {
+        get(&proxy, target, "");
+        assert!(is_hit(&get(&proxy, target, "")), "{target}");
+        let mut wire = proxy.connect();
+        wire.send(format!("POST {target} HTTP/1.1\r\nHost: a.test\r\nContent-Length: 1\r\n\r\na"));
+        assert_eq!(wire.head().status(), 200);
+        drop(wire);
+        assert!(!is_hit(&get(&proxy, target, "")), "{target}");
+    }
+}

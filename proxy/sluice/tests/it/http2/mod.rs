@@ -3,6 +3,7 @@
 
 mod bounds;
 mod cancels;
+mod cache;
 mod client;
 mod ends;
 mod files;
