@@ -9,6 +9,7 @@ use sluice_http::{Method, RequestHead, ResponseHead, end_to_end, http_date};
 use super::asked::RequestFacts;
 use super::directives::{Directives, Wishes};
 use super::freshness::{ExchangeTimes, Times, is_by_default};
+use super::room::Room;
 use super::stored::{Rules, StoredResponse, is_for_all};
 use super::vary::Vary;
 
@@ -48,13 +49,14 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// `None` if the response to this request must not be stored, or if that would be of no use.
+    /// # Errors
+    /// Why the response to this request must not be stored, or is of no use to others.
     pub fn of(
         asked: &RequestFacts<'_>,
         head: &ResponseHead,
         when: ExchangeTimes,
         config: &Cache,
-    ) -> Option<Self> {
+    ) -> Result<Self, Refusal> {
         let directives = Directives::of_response(head);
         let request = asked.caller.request;
         let is_wanted = !config.obey_requests || !Wishes::of_request(request).no_store;
@@ -62,28 +64,31 @@ impl Admission {
         let is_final = status >= 200 && !matches!(status, 206 | 304 | 416) && !NEVER.contains(&status);
         // RFC 9111 section 5.2.2.3: who knows the status need not heed a no-store beside it.
         let is_forbidden = is_forbidden(&directives, status);
-        if request.method() != Method::Get || !is_wanted || !is_final || is_forbidden {
-            return None;
+        if !is_final || is_forbidden {
+            return Err(Refusal::OfResponse);
+        }
+        if request.method() != Method::Get || !is_wanted {
+            return Err(Refusal::OfCaller);
         }
         if asked.caller.has_credentials && !is_for_all(&directives) {
-            return None;
+            return Err(Refusal::OfCaller);
         }
         let times = Times::of(head, &directives, when, config.heuristic_max_ms);
         let has_cookie = request.get(b"cookie").is_some();
         if has_cookie && !times.is_explicit && !directives.public {
             // It may be a page of one user, of an application that knows nothing of caches.
-            return None;
+            return Err(Refusal::OfCaller);
         }
         let is_allowed = times.is_explicit || directives.public || is_by_default(status);
         // Events are sent as they happen, and trailers are not kept.
         let is_stream = is_event_stream(head) || head.get(b"trailer").is_some();
         if !is_allowed || is_stream || (sets_cookie(head, &directives) && !config.store_set_cookie) {
-            return None;
+            return Err(Refusal::OfResponse);
         }
         if echoes_origin(request, head) {
-            return None;
+            return Err(Refusal::OfCaller);
         }
-        let vary = Vary::of(asked, head)?;
+        let vary = Vary::of(asked, head).ok_or(Refusal::OfResponse)?;
         let rules = Rules::of(&directives, times.is_explicit);
         let is_useful = times.stale_ms(when.received_ms).is_none()
             || has_validator(head)
@@ -91,15 +96,26 @@ impl Admission {
             || rules.if_error_ms.is_some();
         let (mut fields, withheld) = split(head, &directives, config);
         add_date(&mut fields, when);
-        is_useful.then_some(Self { status, fields, withheld, vary, times, rules })
+        let admission = Self { status, fields, withheld, vary, times, rules };
+        if is_useful { Ok(admission) } else { Err(Refusal::OfResponse) }
     }
 
     /// The stored response, with its whole body.
-    pub fn complete(self, body: Bytes) -> Option<NewResponse> {
+    pub fn complete(self, body: Bytes, mut room: Room) -> Option<NewResponse> {
+        room.fit(body.len() as u64);
         let fields = self.fields.iter().map(|(name, value)| (&name[..], &value[..]));
         let stored = StoredResponse::new(self.status, fields, body, (self.vary, self.times, self.rules))?;
-        Some(NewResponse { stored: Arc::new(stored), withheld: self.withheld })
+        Some(NewResponse { stored: Arc::new(stored.within(Some(Arc::new(room)))), withheld: self.withheld })
     }
+}
+
+/// Why a response is not stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Because of the request: the response to another one may be.
+    OfCaller,
+    /// Because of the response.
+    OfResponse,
 }
 
 /// A response that is stored, and what only its client gets.
@@ -123,7 +139,7 @@ impl NewResponse {
         let fields = of_all.map(|field| (field.name, field.value)).chain(own);
         let facts = (stored.vary.clone(), stored.times, stored.rules);
         let own = StoredResponse::new(stored.head().status(), fields, stored.body().clone(), facts);
-        own.map_or_else(|| Arc::clone(stored), Arc::new)
+        own.map_or_else(|| Arc::clone(stored), |own| Arc::new(own.within(stored.room())))
     }
 }
 
@@ -167,7 +183,8 @@ impl StoredResponse {
 
     fn with_fields(&self, fields: &OwnFields, facts: (Vary, Times, Rules)) -> Option<Self> {
         let fields = fields.iter().map(|(name, value)| (&name[..], &value[..]));
-        Self::new(self.head().status(), fields, self.body().clone(), facts)
+        let new = Self::new(self.head().status(), fields, self.body().clone(), facts)?;
+        Some(new.within(self.room()))
     }
 }
 

@@ -2,7 +2,7 @@
 //! speak to caches like this one alone (RFC 9213).
 
 use sfv::{BareItem, Dictionary, ListEntry, Parser};
-use sluice_http::{RequestHead, ResponseHead};
+use sluice_http::{RequestHead, ResponseHead, is_token};
 
 /// Fields that speak to caches in front of an application, the most particular first.
 const TARGETED: [&[u8]; 1] = [b"cdn-cache-control"];
@@ -40,7 +40,11 @@ impl Directives {
         TARGETED.iter().find_map(|name| targeted(head, name)).unwrap_or_else(|| {
             let mut directives = Self::default();
             let fields = head.fields().filter(|field| field.name.eq_ignore_ascii_case(b"cache-control"));
-            fields.for_each(|field| members(field.value, |name, value| directives.take(name, value)));
+            fields.for_each(|field| {
+                members(field.value, |name, value| directives.take(name, value));
+                // Nobody knows what would stand behind it.
+                directives.no_store |= has_open_quote(field.value);
+            });
             directives
         })
     }
@@ -63,6 +67,11 @@ impl Directives {
             b"s-maxage" => shortest(&mut self.shared_max_age, value),
             b"stale-while-revalidate" => shortest(&mut self.stale_while_revalidate, value),
             b"stale-if-error" => shortest(&mut self.stale_if_error, value),
+            // Somebody has written `no-store; max-age=0`.
+            name if !is_token(name) => {
+                let says = |word: &[u8]| name.windows(word.len()).any(|part| part == word);
+                self.no_store |= says(b"no-store") || says(b"private") || says(b"no-cache");
+            }
             _ => {}
         }
     }
@@ -164,6 +173,17 @@ fn end_of_member(list: &[u8]) -> usize {
         false
     };
     list.iter().position(ends).unwrap_or(list.len())
+}
+
+fn has_open_quote(mut list: &[u8]) -> bool {
+    loop {
+        let (member, rest) = list.split_at(end_of_member(list));
+        let Some((_, after)) = rest.split_first() else {
+            let escaped = member.iter().filter(|byte| **byte == b'\\').count();
+            return escaped == 0 && !member.iter().filter(|byte| **byte == b'"').count().is_multiple_of(2);
+        };
+        list = after;
+    }
 }
 
 fn unquoted(value: &[u8]) -> std::borrow::Cow<'_, [u8]> {

@@ -12,17 +12,19 @@ mod fills;
 mod freshness;
 mod key;
 mod purge;
+mod room;
 mod store;
 mod stored;
 #[cfg(test)]
 mod tests;
 mod vary;
 
-pub use admission::{Admission, NewResponse};
+pub use admission::{Admission, NewResponse, Refusal};
 pub use asked::{Caller, RequestFacts};
 pub use fills::{Outcome, ResponseWait, Ticket, Turn};
 pub use freshness::ExchangeTimes;
 pub use key::{Resource, is_canonical};
 pub use purge::Purge;
-pub use store::{BackgroundPlace, Epoch, Lookup, Room, Store};
+pub use room::Room;
+pub use store::{BackgroundPlace, Epoch, Lookup, Store};
 pub use stored::{StoredResponse, Use};

@@ -16,6 +16,7 @@ use super::directives::Wishes;
 use super::fills::{Fills, Turn};
 use super::key::Resource;
 use super::purge::Purge;
+use super::room::Room;
 use super::stored::{StoredResponse, Use};
 
 /// The mean size of a resource, from which the size of the table follows.
@@ -30,8 +31,8 @@ const PASSED_MS: u64 = 60_000;
 const PART_PERCENT: u64 = 90;
 /// How many requests at most go for a cache that no client waits for.
 const BEHIND_MAX: usize = 100;
-/// A part of memory_bytes_max that bodies may take which are still arriving.
-const ARRIVING_PART: u64 = 4;
+/// A part of memory_bytes_max that bodies may take in addition which arrive, or are kept no longer and still sent.
+const MORE_PART: u64 = 2;
 
 /// What is known of a resource.
 #[derive(Clone, Debug)]
@@ -81,8 +82,8 @@ pub struct Store {
     /// How many removals there have been.
     removed: AtomicU64,
     hasher: DefaultHashBuilder,
-    /// Bytes of bodies that are arriving.
-    arriving: Arc<AtomicU64>,
+    /// Bytes of all bodies, wherever they are.
+    taken: Arc<AtomicU64>,
     /// Held by each request that no client waits for.
     behind: Arc<()>,
     /// Held while responses are put in or taken out, so that none of two is lost.
@@ -116,7 +117,7 @@ impl Store {
             fills: Arc::new(Fills::new()),
             removed: AtomicU64::default(),
             hasher: DefaultHashBuilder::default(),
-            arriving: Arc::default(),
+            taken: Arc::default(),
             behind: Arc::default(),
             change: Mutex::new(Removals { places: vec![0; REMOVALS].into(), of_many: 0 }),
         }
@@ -272,13 +273,14 @@ impl Store {
         taken.into_inner()
     }
 
-    /// Room for the body of a response that is arriving; `None` if it is too large, or too many are.
-    pub fn room(&self, bytes: u64) -> Option<Room> {
+    /// Room for a body that is arriving, of a length if that is known. `None` if it is too large, or if all bodies
+    /// together are: those that arrive, those that are kept, and those that slow clients still get although they are
+    /// kept no longer.
+    pub fn room(&self, length: Option<u64>) -> Option<Room> {
         let config = self.config.load();
-        let most = (config.memory_bytes_max / ARRIVING_PART).max(config.object_bytes_max);
-        let limits = (config.object_bytes_max, most);
-        let mut room = Room { arriving: Arc::clone(&self.arriving), bytes: 0, limits };
-        room.grow(bytes, bytes).then_some(room)
+        let limits = (config.object_bytes_max, config.memory_bytes_max + config.memory_bytes_max / MORE_PART);
+        let mut room = Room::new(&self.taken, limits);
+        room.grow(length.unwrap_or(1)).then_some(room)
     }
 
     /// A place among the requests that no client waits for; `None` if there are too many.
@@ -295,43 +297,6 @@ impl Store {
     /// Resources of which it knows something.
     pub fn resources(&self) -> u64 {
         self.table.len() as u64
-    }
-}
-
-/// Room for a body that is arriving.
-#[derive(Debug)]
-pub struct Room {
-    arriving: Arc<AtomicU64>,
-    bytes: u64,
-    /// Of one body, and of all.
-    limits: (u64, u64),
-}
-
-impl Room {
-    /// Makes it as large as wanted, or at least as large as needed; false if that is too much.
-    pub fn grow(&mut self, wanted: u64, needed: u64) -> bool {
-        let (one, all) = self.limits;
-        if needed > one {
-            return false;
-        }
-        let more = wanted.min(one).saturating_sub(self.bytes);
-        let fits = |held: u64| held.checked_add(more).filter(|held| *held <= all);
-        let fits = self.arriving.fetch_update(SeqCst, SeqCst, fits).is_ok();
-        if fits {
-            self.bytes += more;
-        }
-        fits
-    }
-
-    /// Bytes that it is for.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-}
-
-impl Drop for Room {
-    fn drop(&mut self) {
-        self.arriving.fetch_sub(self.bytes, SeqCst);
     }
 }
 

@@ -1,11 +1,14 @@
 //! One response that may be used again.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use sluice_http::{HeadLimits, ResponseHead, Validators, read_http_date};
 
 use super::asked::Caller;
 use super::directives::{Directives, Wishes};
 use super::freshness::Times;
+use super::room::Room;
 use super::vary::Vary;
 
 /// What a response takes in addition to its bytes: its fields, times and places in tables, roughly.
@@ -26,6 +29,8 @@ pub struct StoredResponse {
     pub(crate) tags: Vec<Vec<u8>>,
     /// Bytes that it takes.
     bytes: usize,
+    /// Held as long as anybody has the body.
+    room: Option<Arc<Room>>,
 }
 
 /// What it says about its use.
@@ -101,7 +106,7 @@ impl StoredResponse {
         let of_head: usize = head.fields().map(|field| field.name.len() + field.value.len() + 64).sum();
         let of_tags: usize = tags.iter().map(|tag| tag.len() + 32).sum();
         let bytes = OVERHEAD_BYTES + of_head + of_tags + body.len() + vary.bytes();
-        Some(Self { head, body, vary, times, rules, tags, bytes })
+        Some(Self { head, body, vary, times, rules, tags, bytes, room: None })
     }
 
     /// Its head: the status, all fields that are stored, and the length of the body.
@@ -124,6 +129,16 @@ impl StoredResponse {
         text.extend_from_slice(b"\r\n");
         let mut head = ResponseHead::new();
         head.parse(&text, &LIMITS).ok().map(|()| head)
+    }
+
+    /// The same, with the room that its body takes.
+    pub(crate) fn within(self, room: Option<Arc<Room>>) -> Self {
+        Self { room, ..self }
+    }
+
+    /// The room that its body takes.
+    pub(crate) fn room(&self) -> Option<Arc<Room>> {
+        self.room.as_ref().map(Arc::clone)
     }
 
     /// Its body.

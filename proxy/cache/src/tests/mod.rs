@@ -9,7 +9,7 @@ use bytes::Bytes;
 use sluice_config::Cache;
 use sluice_http::{HeadLimits, HeadScanner, RequestHead, ResponseHead, Scan};
 
-use crate::{Admission, Caller, ExchangeTimes, RequestFacts, StoredResponse};
+use crate::{Admission, Caller, ExchangeTimes, Refusal, RequestFacts, Store, StoredResponse};
 
 const LIMITS: HeadLimits = HeadLimits { head_bytes_max: 65_536, headers_max: 99, target_bytes_max: 65_536 };
 /// Sun, 06 Nov 1994 08:49:37 GMT.
@@ -45,11 +45,12 @@ fn asked<'r>(request: &'r RequestHead) -> RequestFacts<'r> {
 
 const WHEN: ExchangeTimes = ExchangeTimes { asked_ms: NOW_MS, received_ms: NOW_MS };
 
-fn admitted(request: &RequestHead, status: u16, fields: &str, config: &Cache) -> Option<Admission> {
+fn admitted(request: &RequestHead, status: u16, fields: &str, config: &Cache) -> Result<Admission, Refusal> {
     Admission::of(&asked(request), &response(status, fields), WHEN, config)
 }
 
 fn stored_for(request: &RequestHead, fields: &str, body: usize) -> Option<std::sync::Arc<StoredResponse>> {
-    let admission = admitted(request, 200, fields, &Cache::default())?;
-    Some(admission.complete(Bytes::from(vec![b'a'; body])).unwrap().stored)
+    let admission = admitted(request, 200, fields, &Cache::default()).ok()?;
+    let room = Store::new("a", &Cache::default()).room(Some(body as u64)).unwrap();
+    Some(admission.complete(Bytes::from(vec![b'a'; body]), room).unwrap().stored)
 }

@@ -10,8 +10,8 @@ use crate::{Use, is_canonical};
 /// How long a response with these fields is fresh, in seconds; `None` if it is not stored.
 fn lifetime(status: u16, fields: &str) -> Option<u64> {
     let config = Cache { heuristic_max_ms: 3_600_000, ..Cache::default() };
-    let admission = admitted(&request(""), status, fields, &config)?;
-    let stored = admission.complete("".into()).unwrap().stored;
+    let admission = admitted(&request(""), status, fields, &config).ok()?;
+    let stored = admission.complete("".into(), crate::Store::new("a", &config).room(None)?).unwrap().stored;
     match stored.usable(NOW_MS, None) {
         Use::Fresh(left_ms) => Some(left_ms / 1000),
         Use::Validated | Use::WhileRevalidate => Some(0),
@@ -49,6 +49,9 @@ fn a_response_is_fresh_for_as_long_as_it_says() {
         ("Last-Modified: Sun, 06 Nov 1983 08:39:37 GMT\r\n", Some(3600)),
         ("Last-Modified: Sun, 06 Nov 1983 08:39:37 GMT\r\nCDN-Cache-Control: max-age=5\r\n", Some(5)),
         ("Cache-Control: no-store\r\nCDN-Cache-Control: max-age=5, a=(1 2)\r\n", Some(5)),
+        ("Cache-Control: no-store; max-age=60\r\nLast-Modified: Sun, 06 Nov 1983 08:39:37 GMT\r\n", None),
+        ("Cache-Control: max-age=60, x=\"a, private\r\n", None),
+        ("Cache-Control: max-age=60, x=\"a, \\\"private\"\r\n", Some(60)),
         ("CDN-Cache-Control: max-age=\"5\"\r\nCache-Control: max-age=60\r\n", Some(5)),
         ("CDN-Cache-Control: max-age=5;\r\nCache-Control: max-age=60\r\n", Some(60)),
         ("CDN-Cache-Control: private\r\nCache-Control: max-age=60\r\n", None),

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use sluice_config::Cache;
 
-use super::{NOW_MS, caller, request, stored_for};
+use super::{NOW_MS, admitted, caller, request, stored_for};
 use crate::{Lookup, Purge, Resource, Store, Use};
 
 const FRESH: &str = "Cache-Control: max-age=60\r\n";
@@ -126,17 +127,28 @@ fn a_resource_for_one_client_is_remembered_for_a_while() {
 }
 
 #[test]
-fn bodies_that_arrive_take_a_part_of_the_memory() {
+fn bodies_are_counted_until_nobody_has_them() {
     let store = store();
-    let rooms: Vec<_> = (0..4).map(|_| store.room(1 << 16)).collect();
+    // Half of the memory in addition to all of it.
+    let rooms: Vec<_> = (0..24).map(|_| store.room(Some(1 << 16))).collect();
     assert!(rooms.iter().all(Option::is_some));
-    assert!(store.room(1).is_none());
-    assert!(store.room((1 << 16) + 1).is_none());
+    assert!(store.room(Some(1)).is_none() && store.room(None).is_none());
     drop(rooms);
-    let mut room = store.room(0).unwrap();
-    assert!(room.grow(1 << 20, 10));
-    assert_eq!(room.bytes(), 1 << 16);
-    assert!(!room.grow(1 << 20, (1 << 16) + 1));
+    assert!(store.room(Some((1 << 16) + 1)).is_none());
+    let mut room = store.room(None).unwrap();
+    assert!(room.grow(1 << 16) && !room.grow((1 << 16) + 1));
+    drop(room);
+    // One that is kept no longer, and that somebody still sends.
+    let sent: Vec<_> = (0..24)
+        .map(|_| {
+            let admission = admitted(&request(""), 200, FRESH, &store.config()).unwrap();
+            let room = store.room(Some(1 << 16)).unwrap();
+            admission.complete(Bytes::from(vec![0; 1 << 16]), room).unwrap()
+        })
+        .collect();
+    assert!(store.room(Some(1)).is_none());
+    drop(sent);
+    assert!(store.room(Some(1)).is_some());
 }
 
 #[test]

@@ -56,8 +56,7 @@ impl Backlog {
         };
         receiving.take(reader, bytes)?;
         let Arrival::Growing(bytes, room) = &mut self.arrival else { return Ok(false) };
-        let needed = bytes.len() as u64;
-        if needed <= room.bytes() || room.grow(needed.next_multiple_of(STEP_BYTES as u64), needed) {
+        if room.grow(bytes.len() as u64) {
             return Ok(false);
         }
         let rest = bytes.split_off(self.sent);
@@ -67,14 +66,17 @@ impl Backlog {
     }
 
     /// What is kept, once the last byte has arrived.
-    fn end(&mut self) -> Option<Bytes> {
-        match &mut self.arrival {
-            Arrival::Growing(bytes, _) => {
-                let bytes = Bytes::from(std::mem::take(bytes).into_boxed_slice());
+    fn end(&mut self) -> Option<(Bytes, Room)> {
+        match std::mem::replace(&mut self.arrival, Arrival::Passing(Vec::new())) {
+            Arrival::Growing(bytes, room) => {
+                let bytes = Bytes::from(bytes.into_boxed_slice());
                 self.arrival = Arrival::Whole(bytes.clone());
-                Some(bytes)
+                Some((bytes, room))
             }
-            Arrival::Whole(_) | Arrival::Passing(_) => None,
+            other => {
+                self.arrival = other;
+                None
+            }
         }
     }
 
@@ -101,28 +103,30 @@ enum Progress {
     Sent,
 }
 
-/// Receives a body of unknown length with `receiving`, and sends it with `sending`, after the bytes in `out`. When the
+/// Receives a body of unknown length with `receiving`, and sends it with `sending`, after the bytes in `out`. `first`
+/// is what has arrived of it. When the
 /// last byte has arrived, `keep` gets the body; when it is too large for its room, `keep` gets nothing, and the rest
 /// is copied piece by piece. The last piece may still be in flight on return.
 #[expect(clippy::too_many_arguments, reason = "both ends, the transfers, and what is done with the body")]
 pub(crate) async fn copy_ahead(
     (reader, writer): (&mut Reader, &mut Writer),
     (receiving, sending): (&mut Transfer, &mut Transfer),
-    room: Room,
+    first: (Vec<u8>, Room),
     mut out: Vec<u8>,
     deadline: &Deadline,
-    mut keep: impl FnMut(Option<Bytes>) -> Result<(), BodyError>,
+    mut keep: impl FnMut(Option<(Bytes, Room)>) -> Result<(), BodyError>,
 ) -> Result<(), BodyError> {
-    let mut backlog = Backlog { arrival: Arrival::Growing(Vec::new(), room), sent: 0 };
+    let (first, room) = first;
+    let mut backlog = Backlog { arrival: Arrival::Growing(first, room), sent: 0 };
     let mut is_sending = false;
     loop {
         if !receiving.is_done() && backlog.take(reader, receiving)? {
             keep(None)?;
         }
         if receiving.is_done()
-            && let Some(bytes) = backlog.end()
+            && let Some(kept) = backlog.end()
         {
-            keep(Some(bytes))?;
+            keep(Some(kept))?;
         }
         if !is_sending {
             backlog.give(sending, &mut out)?;

@@ -27,9 +27,10 @@ impl<'a> Change<'a> {
             return;
         }
         let named = [&b"location"[..], b"content-location"].map(|name| response.get(name));
-        let named = named.into_iter().flatten().filter_map(|location| target_of(location, self.host));
-        for target in named.chain([self.target]) {
-            self.forget_target(target);
+        let named =
+            named.into_iter().flatten().filter_map(|location| target_of(location, self.host, self.target));
+        for target in named.chain([self.target.to_vec()]) {
+            self.forget_target(&target);
         }
     }
 
@@ -50,14 +51,51 @@ impl<'a> Change<'a> {
     }
 }
 
-/// The path and query of a URL on this host. Another host may be one that the application does not speak for.
-fn target_of<'l>(location: &'l [u8], host: &[u8]) -> Option<&'l [u8]> {
-    let rest = [&b"http://"[..], b"https://", b"//"].iter().find_map(|start| location.strip_prefix(*start));
-    let Some(rest) = rest else { return location.starts_with(b"/").then(|| without_fragment(location)) };
-    let end = rest.iter().position(|byte| *byte == b'/')?;
-    rest[..end].eq_ignore_ascii_case(host).then(|| without_fragment(&rest[end..]))
+/// The path and query of a URL on this host; `base` is the target that it may be relative to. Another host may be one
+/// that the application does not speak for.
+fn target_of(location: &[u8], host: &[u8], base: &[u8]) -> Option<Vec<u8>> {
+    const SCHEMES: [(&[u8], &[u8]); 3] = [(b"http://", b":80"), (b"https://", b":443"), (b"//", b"")];
+    let location = without_fragment(location);
+    let begins =
+        |scheme: &[u8]| location.get(..scheme.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(scheme));
+    let Some((scheme, port)) = SCHEMES.into_iter().find(|(scheme, _)| begins(scheme)) else {
+        if location.starts_with(b"/") {
+            return Some(location.to_vec());
+        }
+        let path = base.split(|byte| *byte == b'?').next().unwrap_or_default();
+        let folder = path.iter().rposition(|byte| *byte == b'/').map_or(&b"/"[..], |slash| &path[..=slash]);
+        return Some([folder, location].concat());
+    };
+    let rest = &location[scheme.len()..];
+    let end = rest.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
+    let without_port = |name: &[u8]| name.strip_suffix(port).unwrap_or(name).to_ascii_lowercase();
+    let slash = if rest[end..].starts_with(b"/") { &b""[..] } else { b"/" };
+    (without_port(&rest[..end]) == without_port(host)).then(|| [slash, &rest[end..]].concat())
 }
 
 fn without_fragment(target: &[u8]) -> &[u8] {
     target.split(|byte| *byte == b'#').next().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_location_is_a_target_on_the_same_host() {
+        for (location, wanted) in [
+            ("/b?c#d", Some("/b?c")),
+            ("http://a.test/b", Some("/b")),
+            ("HTTPS://A.test:443/b", Some("/b")),
+            ("//a.test", Some("/")),
+            ("http://a.test?b", Some("/?b")),
+            ("c?d", Some("/x/c?d")),
+            ("http://b.test/b", None),
+            ("http://a.test:81/b", None),
+            ("http://a.test.b.test/", None),
+        ] {
+            let target = target_of(location.as_bytes(), b"a.test", b"/x/y?z=/");
+            assert_eq!(target, wanted.map(|wanted| wanted.as_bytes().to_vec()), "{location}");
+        }
+    }
 }

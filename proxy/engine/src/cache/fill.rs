@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sluice_cache::{
-    Admission, Caller, Epoch, ExchangeTimes, Outcome, RequestFacts, Room, Store, StoredResponse, Ticket,
+    Admission, Caller, Epoch, ExchangeTimes, Outcome, Refusal, RequestFacts, Room, Store, StoredResponse,
+    Ticket,
 };
 use sluice_core::clock;
 use sluice_core::error::Reason;
@@ -170,20 +171,17 @@ impl Fill {
             }
             (_, status) => match Admission::of(&asked, head, when, &config) {
                 // A client's own condition or range may have shaped it.
-                Some(admission) if self.is_whole || !asks_for_part(request) => {
+                Ok(admission) if self.is_whole || !asks_for_part(request) => {
                     Judgement::Keep(Box::new(admission))
                 }
-                // The application fails: those that wait try one after the other, not all at once.
-                _ if status >= 500 => {
+                // The application fails, or others may get what this client does not: those that wait try one after
+                // the other, not all at once.
+                Err(refusal) if status >= 500 || refusal == Refusal::OfCaller => {
                     self.settle(Outcome::Abandoned);
                     Judgement::Pass
                 }
                 _ => {
-                    if let Some(stale) = &self.purpose.stale {
-                        self.store.forget_one(&self.key, stale);
-                    }
-                    self.store.pass(&self.key, now_ms);
-                    self.settle(Outcome::Passed);
+                    self.give_up();
                     Judgement::Pass
                 }
             },
@@ -191,8 +189,8 @@ impl Fill {
     }
 
     /// Keeps a response whose body has arrived; returns it as its client gets it.
-    pub(crate) fn keep(&self, admission: Admission, body: Bytes) -> Option<Arc<StoredResponse>> {
-        let admitted = admission.complete(body)?;
+    pub(crate) fn keep(&self, admission: Admission, body: Bytes, room: Room) -> Option<Arc<StoredResponse>> {
+        let admitted = admission.complete(body, room)?;
         self.is_stored.set(self.store.keep(
             &self.key,
             &admitted.stored,
@@ -203,9 +201,12 @@ impl Fill {
         Some(admitted.for_client())
     }
 
-    /// Keeps nothing: the body is too large, or too many are arriving.
+    /// Keeps nothing: the response is not for others, or there is no room. What is stored is older.
     pub(crate) fn give_up(&self) {
         self.is_stored.set(false);
+        if let Some(stale) = &self.purpose.stale {
+            self.store.forget_one(&self.key, stale);
+        }
         self.store.pass(&self.key, clock::unix_ms());
         self.settle(Outcome::Passed);
     }
@@ -215,9 +216,9 @@ impl Fill {
         self.is_stored.get()
     }
 
-    /// Room for a body.
-    pub(crate) fn room(&self, bytes: u64) -> Option<Room> {
-        self.store.room(bytes)
+    /// Room for a body, of a length if that is known.
+    pub(crate) fn room(&self, length: Option<u64>) -> Option<Room> {
+        self.store.room(length)
     }
 
     /// Tells those that wait; the first word counts.

@@ -4,14 +4,25 @@ use sluice_cache::is_canonical;
 use sluice_http::{FieldKind, RequestHead, is_same_name};
 
 /// Fields by which frameworks change what a request asks for, and that no response names in Vary.
-const CHANGING: [&[u8]; 6] = [
-    b"x-http-method-override",
-    b"x-http-method",
-    b"x-method-override",
-    b"x-host",
-    b"x-forwarded-url",
+const CHANGING: [&[u8]; 15] = [
+    b"script-name",
     b"x-action-method",
+    b"x-backend-host",
+    b"x-envoy-original-path",
+    b"x-host",
+    b"x-http-host-override",
+    b"x-http-method",
+    b"x-http-method-override",
+    b"x-invoke-path",
+    b"x-invoke-status",
+    b"x-matched-path",
+    b"x-method-override",
+    b"x-middleware-rewrite",
+    b"x-proxy-host",
+    b"x-script-name",
 ];
+/// By which scripts say that they are not browsers.
+const SCRIPT: &[u8] = b"x-requested-with";
 /// What Connection names in any case.
 const OF_CONNECTION: [&[u8]; 5] = [b"close", b"keep-alive", b"te", b"upgrade", b"http2-settings"];
 /// Fields of a trusted proxy that are about the client, not about what it asks for.
@@ -34,6 +45,12 @@ pub(crate) fn is_plain_request(head: &RequestHead) -> bool {
     let is_nominated = head.nominated().any(|name| !OF_CONNECTION.contains(&&name[..]));
     let is_precondition =
         |name: &[u8]| is_same_name(name, b"if-match") || is_same_name(name, b"if-unmodified-since");
+    // Frameworks know one value; what they make of another one is theirs.
+    let is_script = |value: &[u8]| value.eq_ignore_ascii_case(b"XMLHttpRequest");
+    let mut scripts = head.fields().filter(|field| is_same_name(field.name, SCRIPT));
+    if !scripts.all(|field| is_script(field.value)) {
+        return false;
+    }
     let mut fields = head.fields();
     !fields.any(|field| is_changing(field.name) || is_precondition(field.name))
         && !is_nominated
@@ -45,7 +62,7 @@ pub(crate) fn is_plain_request(head: &RequestHead) -> bool {
 /// its peer may say what reached the first proxy. Scripts get other responses than browsers from some frameworks.
 pub(crate) fn write_origin(out: &mut Vec<u8>, (is_secure, trusted): (bool, bool), head: &RequestHead) {
     out.extend_from_slice(if is_secure { b"https" } else { b"http" });
-    if head.get(b"x-requested-with").is_some() {
+    if head.fields().any(|field| is_same_name(field.name, SCRIPT)) {
         out.extend_from_slice(b" script");
     }
     let mut add = |name: &[u8], value: &[u8]| {

@@ -80,7 +80,7 @@ impl Connection {
         fill.fail(reason);
         let stale = fill.instead().filter(|_| !progress.is_answered() && !fill.is_detached())?;
         let how = (transfer, std::mem::take(progress));
-        Some(Box::pin(self.send_stored(stale, CacheStatus::Stale, entry, account, how)).await)
+        Some(Box::pin(self.send_stored(stale, (CacheStatus::Stale, None), entry, account, how)).await)
     }
 }
 

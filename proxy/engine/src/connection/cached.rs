@@ -101,12 +101,14 @@ impl Connection {
             let (mut wait, stale) = match self.see(&look, waited) {
                 LookOutcome::Answer(stored, status) => {
                     let how = (transfer, Progress::default());
-                    return Break(self.send_stored(&stored, status, entry, account, how).await);
+                    return Break(self.send_stored(&stored, (status, None), entry, account, how).await);
                 }
                 LookOutcome::AnswerAndAsk(stored) => {
                     self.ask_behind(&look, &stored, account);
                     let how = (transfer, Progress::default());
-                    return Break(self.send_stored(&stored, CacheStatus::Stale, entry, account, how).await);
+                    return Break(
+                        self.send_stored(&stored, (CacheStatus::Stale, None), entry, account, how).await,
+                    );
                 }
                 LookOutcome::Go(_) | LookOutcome::Wait(..) if store.wants_stored_only(&self.session.head) => {
                     let local = Local::status(504);
@@ -137,6 +139,13 @@ impl Connection {
                     }
                 }
                 Err(_) => {
+                    // The application takes long, and what there is will do.
+                    if stale.as_ref().is_some_and(|stored| look.replaces_failure(stored)) {
+                        let none = (u16::MAX, stale);
+                        if let Some(next) = self.share_failure(none, &look, account, transfer).await {
+                            return Break(next);
+                        }
+                    }
                     waited = WaitReason::TooLong;
                     continue;
                 }
@@ -229,11 +238,11 @@ impl Connection {
         account: &Account,
         transfer: &Transfer,
     ) -> Option<Next> {
-        let most_ms = look.store.config().stale_on_failure_ms;
-        let now_ms = clock::unix_ms();
-        if let Some(stored) = stale.filter(|stored| stored.replaces_failure(now_ms, most_ms)) {
+        if let Some(stored) = stale.filter(|stored| look.replaces_failure(stored)) {
             let how = (transfer, Progress::default());
-            return Some(self.send_stored(&stored, CacheStatus::Stale, look.entry, account, how).await);
+            return Some(
+                self.send_stored(&stored, (CacheStatus::Stale, None), look.entry, account, how).await,
+            );
         }
         let reason = Reason::ALL.get(usize::from(why))?;
         Some(self.fail(account, Progress::default(), *reason, transfer).await)
@@ -262,6 +271,10 @@ impl Connection {
 }
 
 impl Look<'_> {
+    fn replaces_failure(&self, stored: &StoredResponse) -> bool {
+        stored.replaces_failure(clock::unix_ms(), self.store.config().stale_on_failure_ms)
+    }
+
     fn purpose(&self) -> Purpose {
         Purpose {
             stale: None,

@@ -99,7 +99,14 @@ impl Connection {
                 if policy.cache.fill().is_some_and(|fill| fill.is_detached()) {
                     return Next::Abort { reset: false };
                 }
-                Box::pin(self.send_stored(&stored, status, entry, &account, (&transfer, progress))).await
+                Box::pin(self.send_stored(
+                    &stored,
+                    (status, Some(policy)),
+                    entry,
+                    &account,
+                    (&transfer, progress),
+                ))
+                .await
             }
             Err(reason) => {
                 let state = (&transfer, &mut progress);

@@ -11,7 +11,7 @@ use super::files::patience_ms;
 use super::{Connection, Next};
 use crate::body::Transfer;
 use crate::cache::{CACHE_STATUS, CacheStatus};
-use crate::exchange::{EncodedAnswer, Encoding, request_transfer};
+use crate::exchange::{EncodedAnswer, Encoding, Policy, request_transfer};
 use crate::files::{Plan, WholeContent};
 use crate::opening::Opening;
 use crate::progress::Progress;
@@ -22,12 +22,13 @@ const OF_BODY: [&[u8]; 5] =
     [b"content-type", b"content-encoding", b"content-language", b"content-length", b"content-range"];
 
 impl Connection {
-    /// Responds with a stored response, or with what the conditions of the request come to.
+    /// Responds with a stored response, or with what the conditions of the request come to. `of_exchange` is the policy
+    /// of the exchange that has just brought it.
     #[expect(clippy::too_many_arguments, reason = "the parts of one exchange, which end here")]
     pub(super) async fn send_stored(
         &mut self,
         stored: &StoredResponse,
-        status: CacheStatus,
+        (status, of_exchange): (CacheStatus, Option<&Policy<'_>>),
         entry: &RouteEntry,
         account: &Account,
         (transfer, mut progress): (&Transfer, Progress),
@@ -39,8 +40,13 @@ impl Connection {
         let sent = match settled {
             Some(Ok(())) => {
                 let plan = self.plan_of(stored);
-                let (opening, body) =
-                    self.open_stored(stored, (&plan, status), (entry, account), keep_alive, &mut progress);
+                let (opening, body) = self.open_stored(
+                    stored,
+                    (&plan, status),
+                    (entry, account, of_exchange),
+                    keep_alive,
+                    &mut progress,
+                );
                 self.send_content(opening, (&plan, stored.body()), body, &mut progress).await
             }
             Some(Err(_)) => Err(Reason::ClientGone),
@@ -79,14 +85,15 @@ impl Connection {
         &mut self,
         stored: &StoredResponse,
         (plan, status): (&Plan, CacheStatus),
-        (entry, account): (&RouteEntry, &Account),
+        (entry, account, of_exchange): (&RouteEntry, &Account, Option<&Policy<'_>>),
         keep_alive: bool,
         progress: &mut Progress,
     ) -> (Opening, Option<Transfer>) {
         let worker = std::rc::Rc::clone(&self.worker);
         let snapshot = &account.snapshot;
-        let own = self.own_edits(entry, account, None);
+        let own = if of_exchange.is_some() { None } else { self.own_edits(entry, account, None) };
         let edits = own.as_ref().map(|edits| &edits.response).or(entry.response_edits.as_ref());
+        let edits = of_exchange.map_or(edits, |policy| policy.response_edits);
         let derived = (plan.status != stored.head().status()).then(|| derived(stored, plan)).flatten();
         let head = derived.as_ref().unwrap_or(stored.head());
         let has_body = plan.has_content && !matches!(plan.status, 204 | 304);
@@ -107,6 +114,9 @@ impl Connection {
         let own_field = |name: &'static [u8], value| keeps(name).then_some((name, value));
         let debug = account.facts(snapshot).map(|facts| facts.fields(progress));
         let [timing, facts] = debug.as_ref().map_or([None; 2], |fields| fields.each().map(Some));
+        let label = progress.endpoint.as_ref().map(|endpoint| endpoint.label.clone());
+        let named = of_exchange.and_then(|policy| policy.cluster.config.endpoint_header.as_ref());
+        let endpoint = named.zip(label.as_ref()).map(|(name, label)| (name.as_bytes(), label.as_bytes()));
         progress.status = plan.status;
         let forward = ResponseForward {
             framing: towards,
@@ -118,7 +128,7 @@ impl Connection {
             upgrade: false,
             edits: encoded.as_deref().map(|encoded| &encoded.edits).or(edits),
             extra: [
-                own_field(b"Age", age.as_bytes()).filter(|_| has_age),
+                endpoint.or(own_field(b"Age", age.as_bytes()).filter(|_| has_age)),
                 own_field(CACHE_STATUS, &told),
                 timing,
                 facts,

@@ -326,22 +326,23 @@ async fn respond(
             of_bytes.chain(HANDOFF_ANSWERS.map(|name| name.as_bytes().to_vec())).collect()
         });
     }
-    let mut passing = keeper.map(|keeper| {
-        let limits = chunk_limits(shared.limits);
-        let receiving = Transfer::new(framing, Framing::CloseDelimited, limits, u64::MAX);
-        (keeper, receiving)
-    });
-    if passing.is_some() {
-        transfer = transfer.received_plain();
-    }
     // The received part of the body is checked before the head is sent: a fault found here is still a clean 502.
     from.reader.peek(SMALL_BYTES);
-    if passing.is_none() {
-        let taken = transfer.take(from.reader, &mut opening.bytes);
-        taken.map_err(|error| match error {
-            BodyError::Unencodable => Failed::from(Reason::LocalResource),
-            _ => Failed::from(Reason::BadResponse),
-        })?;
+    let bad = |error| match error {
+        BodyError::Unencodable => Failed::from(Reason::LocalResource),
+        _ => Failed::from(Reason::BadResponse),
+    };
+    let mut passing = None;
+    match keeper {
+        None => transfer.take(from.reader, &mut opening.bytes).map_err(bad)?,
+        Some(keeper) => {
+            let limits = chunk_limits(shared.limits);
+            let receiving = Transfer::new(framing, Framing::CloseDelimited, limits, u64::MAX);
+            let (mut receiving, mut first) = (hold::limited(shared, receiving)?, Vec::new());
+            receiving.take(from.reader, &mut first).map_err(bad)?;
+            transfer = transfer.received_plain();
+            passing = Some((keeper, first, receiving));
+        }
     }
     progress.sent = if towards == Framing::CloseDelimited { Sent::CloseDelimited } else { Sent::Head };
     let out = opening.begin(writer, towards.is_empty()).map_err(|_| Failed::from(Reason::ClientGone))?;
@@ -349,8 +350,9 @@ async fn respond(
     let copied = match passing.take() {
         None => copy(from.reader, writer, &mut transfer, out, shared.deadline, buffers).await,
         // Boxed, so that other exchanges do not carry its memory.
-        Some((body, receiving)) => {
-            Box::pin(body.pass(shared, (&mut from, &mut *writer), (receiving, &mut transfer), out)).await
+        Some((body, first, receiving)) => {
+            let transfers = (first, receiving, &mut transfer);
+            Box::pin(body.pass(shared, (&mut from, &mut *writer), transfers, out)).await
         }
     };
     progress.bytes_out += head_bytes + transfer.sent_bytes();

@@ -12,7 +12,7 @@ use sluice_net::stream::Writer;
 use super::answer::Answer;
 use super::download::UpstreamSide;
 use super::transfer::download_reason;
-use super::{Failed, SharedState, chunk_limits};
+use super::{Failed, SharedState, chunk_limits, hold};
 use crate::body::{BodyError, Transfer, copy_ahead};
 use crate::cache::{Fill, Judgement};
 
@@ -51,7 +51,7 @@ pub(super) fn begin<'a>(fill: &'a Fill, admission: Box<Admission>, framing: Fram
         Framing::Length(length) => Some(length),
         Framing::Chunked | Framing::CloseDelimited | Framing::Stream => None,
     };
-    let Some(room) = fill.room(known.unwrap_or(0)) else {
+    let Some(room) = fill.room(known) else {
         fill.give_up();
         return None;
     };
@@ -77,14 +77,14 @@ impl PassingBody<'_> {
         self,
         shared: &SharedState<'_>,
         (from, writer): (&mut UpstreamSide<'_>, &mut Writer),
-        (mut receiving, sending): (Transfer, &mut Transfer),
+        (first, mut receiving, sending): (Vec<u8>, Transfer, &mut Transfer),
         out: Vec<u8>,
     ) -> Result<(), BodyError> {
         let Self { fill, admission, room } = self;
         let mut admission = Some(admission);
-        let keep = |body: Option<Bytes>| {
+        let keep = |body: Option<(Bytes, Room)>| {
             match (body, admission.take()) {
-                (Some(body), Some(admission)) => _ = fill.keep(*admission, body),
+                (Some((body, room)), Some(admission)) => _ = fill.keep(*admission, body, room),
                 _ => fill.give_up(),
             }
             // Nobody is there to get the rest.
@@ -95,7 +95,7 @@ impl PassingBody<'_> {
             }
         };
         let ends = (&mut *from.reader, writer);
-        copy_ahead(ends, (&mut receiving, sending), room, out, shared.deadline, keep).await
+        copy_ahead(ends, (&mut receiving, sending), (first, room), out, shared.deadline, keep).await
     }
 }
 
@@ -115,17 +115,17 @@ impl WholeBody<'_> {
     ) -> Result<Arc<StoredResponse>, Failed> {
         // Memory follows what has arrived: a length alone costs an application nothing.
         let mut bytes = Vec::new();
-        let mut transfer = Transfer::new(framing, framing, chunk_limits(shared.limits), self.room.bytes());
+        let transfer = Transfer::new(framing, framing, chunk_limits(shared.limits), u64::MAX);
+        let mut transfer = hold::limited(shared, transfer)?;
         let failed = |error: BodyError| Failed::from(download_reason(error));
         loop {
             transfer.take(from.reader, &mut bytes).map_err(failed)?;
             if transfer.is_done() {
                 break;
             }
-            let wanted = transfer
-                .remaining()
-                .map_or(SMALL_BYTES, |left| usize::try_from(left).unwrap_or(RECEIVE_BYTES));
-            let received = from.reader.fill(wanted.clamp(SMALL_BYTES, RECEIVE_BYTES)).await;
+            let left =
+                transfer.remaining().and_then(|left| usize::try_from(left).ok()).unwrap_or(SMALL_BYTES);
+            let received = from.reader.fill(left.clamp(SMALL_BYTES, RECEIVE_BYTES)).await;
             shared.deadline.touch();
             if received.map_err(|_| failed(BodyError::Incomplete))? == 0 {
                 transfer.look_for_end(from.reader, &mut bytes).map_err(failed)?;
@@ -136,7 +136,7 @@ impl WholeBody<'_> {
         }
         from.reader.shrink(SMALL_BYTES);
         *from.reusable = from.head.keep_alive() && !from.is_early;
-        let stored = self.fill.keep(*self.admission, Bytes::from(bytes.into_boxed_slice()));
+        let stored = self.fill.keep(*self.admission, Bytes::from(bytes.into_boxed_slice()), self.room);
         stored.ok_or_else(|| Reason::BadResponse.into())
     }
 }

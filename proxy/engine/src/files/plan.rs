@@ -92,7 +92,8 @@ impl Plan {
     fn several((length, kind): (u64, &str), parts: Vec<ByteRange>, boundary: String) -> Self {
         let before = |at: usize, part: ByteRange| {
             let line_end = if at == 0 { "" } else { "\r\n" };
-            let head = format!("{line_end}--{boundary}\r\nContent-Type: {kind}\r\nContent-Range: ");
+            let kind = if kind.is_empty() { String::new() } else { format!("Content-Type: {kind}\r\n") };
+            let head = format!("{line_end}--{boundary}\r\n{kind}Content-Range: ");
             ([head.as_bytes(), &content_range(part, length), b"\r\n\r\n"].concat(), part)
         };
         Self {
