@@ -21,7 +21,7 @@ TEMP = ("client_body_temp_path {0}/{1}-a; proxy_temp_path {0}/{1}-b; fastcgi_tem
 
 def nginx(folder, name, workers, http, server):
     config = f"""user root; daemon off; worker_processes {workers}; pid {folder}/{name}.pid; error_log {folder}/{name}.log;
-events {{ worker_connections 10000; }} http {{ keepalive_requests 1000000000; sendfile on; tcp_nopush on; tcp_nodelay on;
+events {{ worker_connections 10000; }} http {{ keepalive_requests 1000000000; sendfile on; tcp_nodelay on;
 access_log off; open_file_cache max=10000; open_file_cache_valid 60s; {http} server {{ {server} }}
 {TEMP.format(folder, name)} }}"""
     with open(f"{folder}/{name}.conf", "w") as file:

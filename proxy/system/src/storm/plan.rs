@@ -1,6 +1,6 @@
 //! The parameters of one request. They follow from the seed, and are written into the request's target for the origin.
 
-use super::mode::{Menu, Mode};
+use super::mode::{Conduct, Menu, Mode};
 use super::token::Token;
 
 /// The way through sluice, as the first segment of the target, by which sluice selects a route.
@@ -69,6 +69,11 @@ impl Plan {
         let size = draw_size(random, mode);
         let accepts = ACCEPTED[random.usize(..ACCEPTED.len())];
         Self { token, way, mode, method, upload, expect, size, accepts }
+    }
+
+    /// Whether several clients may ask for the same.
+    pub(super) fn is_repeatable(&self) -> bool {
+        self.method == Method::Get && self.mode.conduct() == Conduct::Right && self.way != Way::Held
     }
 
     pub(super) fn without_upload(self) -> Self {

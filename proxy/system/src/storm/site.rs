@@ -176,15 +176,27 @@ impl Settings<'_> {
         if variant % 2 == 1 {
             free["compress"] = json!({"body_min": 0, "level": "fast"});
         }
+        // Its responses are kept, and given to others.
+        let mut limited = json!({"name": "limited", "path_prefix": "/limited", "cluster": "limited"});
+        let mut multiplexed = json!({"name": "multiplexed", "path_prefix": "/multiplexed", "cluster": "multiplexed",
+            "compress": {"body_min": 0}});
+        if !variant.is_multiple_of(4) {
+            limited["cache"] = json!("small");
+            multiplexed["cache"] = json!("small");
+        }
+        if variant % 4 == 1 {
+            free["cache"] = json!("small");
+        }
         json!({
+            "caches": {"small": {"memory_max": "4m", "object_max": "256k", "wait_max": "1s"}},
             "compression": {"cpu_percent_max": 100},
             "listeners": [
                 {"name": "plain", "address": self.doors.plain, "http2": "prior_knowledge"},
                 {"name": "secure", "address": self.doors.secure, "tls": {"certificates": self.certificates}},
             ],
             "routes": [
-                {"name": "limited", "path_prefix": "/limited", "cluster": "limited"},
-                {"name": "multiplexed", "path_prefix": "/multiplexed", "cluster": "multiplexed", "compress": {"body_min": 0}},
+                limited,
+                multiplexed,
                 held,
                 free,
             ],

@@ -68,6 +68,11 @@ struct Source {
     next: Cell<u32>,
 }
 
+/// The number of no client, in the tokens of responses that several ask for.
+const SHARED: u32 = 0xffe;
+/// How many such responses there are.
+const RESOURCES: u32 = 97;
+
 /// When a connection was started.
 #[derive(Clone, Copy)]
 struct Birth {
@@ -220,7 +225,12 @@ async fn secure(
 impl Source {
     fn next_plan(&self) -> Plan {
         let number = self.next.replace(self.next.get() + 1);
-        Plan::draw(Token::new(self.context.seed, self.client, number), &self.context.menu)
+        let own = Plan::draw(Token::new(self.context.seed, self.client, number), &self.context.menu);
+        // A quarter of the requests are for what others ask for as well.
+        let shared = Token::new(self.context.seed, SHARED, number % RESOURCES);
+        let shared = Plan::draw(shared, &self.context.menu);
+        let is_shared = number.is_multiple_of(4) && shared.is_repeatable();
+        if is_shared { shared } else { own }
     }
 
     fn pause(&self, random: &mut fastrand::Rng) -> Duration {

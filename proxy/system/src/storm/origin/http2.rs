@@ -179,6 +179,7 @@ async fn respond_as(plan: &Plan, mut respond: SendResponse<Bytes>, shared: &Shar
 fn head(plan: &Plan) -> Response<()> {
     let mut response =
         Response::builder().status(plan.mode.status()).header("x-token", plan.token.to_string());
+    response = response.header("cache-control", "max-age=1, stale-while-revalidate=1");
     let length = match plan.mode {
         Mode::Empty => Some(0),
         Mode::NoContent | Mode::SurplusNoContent | Mode::Chunked | Mode::Trailers | Mode::CloseDelimited => {

@@ -10,6 +10,9 @@ use super::super::token::{Kind, Token};
 /// Longer than sluice waits.
 pub(super) const STALL: Duration = Duration::from_secs(6);
 
+/// A route with a cache may keep it: half a second is enough for others to get it, and for it to become old.
+const FRESH: &str = "Cache-Control: max-age=1, stale-while-revalidate=1\r\n";
+
 /// A step of a response.
 #[derive(Debug, PartialEq)]
 pub(super) enum Step {
@@ -191,7 +194,8 @@ fn head(plan: &Plan, fields: &str) -> Vec<u8> {
         _ => "200 OK",
     };
     let token = plan.token;
-    format!("HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nX-Token: {token}\r\n{fields}\r\n").into_bytes()
+    format!("HTTP/1.1 {status}\r\nContent-Type: text/plain\r\n{FRESH}X-Token: {token}\r\n{fields}\r\n")
+        .into_bytes()
 }
 
 fn counted_head(plan: &Plan, fields: &str) -> Vec<u8> {
