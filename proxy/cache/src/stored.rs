@@ -201,6 +201,12 @@ impl StoredResponse {
         }
     }
 
+    /// Whether a request may get it that came before it arrived, and has waited for it: what the application would say to
+    /// that request is no newer, even if it took longer than the response may be used. Not if it is for one use alone.
+    pub fn answers_wait(&self, since_ms: u64) -> bool {
+        !self.rules.asks_each_time && self.times.lifetime_ms > 0 && self.times.received_ms >= since_ms
+    }
+
     /// Whether it may be used in place of a failure now. `default_ms` is for how long if it does not say.
     pub fn replaces_failure(&self, now_ms: u64, default_ms: u64) -> bool {
         let Some(stale_ms) = self.times.stale_ms(now_ms) else { return !self.rules.asks_each_time };

@@ -267,3 +267,19 @@ proptest! {
         let _ = is_canonical(path.as_bytes());
     }
 }
+
+#[test]
+fn those_that_wait_get_what_took_longer_than_it_may_be_used() {
+    let config = Cache::default();
+    let plain = request("");
+    let when = crate::ExchangeTimes { asked_ms: NOW_MS - 5000, received_ms: NOW_MS };
+    for (control, wanted) in [("max-age=1", true), ("max-age=0", false), ("no-cache, max-age=9", false)] {
+        let head = response(200, &format!("Cache-Control: {control}\r\nETag: \"a\"\r\n"));
+        let admission = crate::Admission::of(&asked(&plain), &head, when, &config).unwrap();
+        let room = crate::Store::new("a", &config).room(None).unwrap();
+        let stored = admission.complete("".into(), room).unwrap().stored;
+        assert_eq!(stored.usable(NOW_MS, None), Use::Validated);
+        assert_eq!(stored.answers_wait(NOW_MS - 100), wanted, "{control}");
+        assert!(!stored.answers_wait(NOW_MS + 1));
+    }
+}

@@ -51,6 +51,8 @@ struct Look<'l> {
     key: Vec<u8>,
     origin: Vec<u8>,
     has_credentials: bool,
+    /// When it came, in milliseconds since 1970.
+    since_ms: u64,
 }
 
 /// What a request has waited for.
@@ -170,7 +172,7 @@ impl Connection {
             || entry.guard.is_some()
             || (account.trusted && names_certificate(head));
         let has_credentials = is_known || head.get(b"authorization").is_some();
-        Look { store, entry, key, origin, has_credentials }
+        Look { store, entry, key, origin, has_credentials, since_ms: clock::unix_ms() }
     }
 
     fn caller<'c>(&'c self, look: &'c Look<'_>) -> Caller<'c> {
@@ -192,7 +194,12 @@ impl Connection {
                 return LookOutcome::Answer(stored, CacheStatus::Stale);
             }
             Lookup::Stored(stored, Use::WhileRevalidate) => return LookOutcome::AnswerAndAsk(stored),
-            // What has just arrived is stale at once: each request asks for itself.
+            Lookup::Stored(stored, Use::Validated)
+                if waited == WaitReason::ForResponse && stored.answers_wait(look.since_ms) =>
+            {
+                return LookOutcome::Answer(stored, CacheStatus::Hit(0));
+            }
+            // What has just arrived is for one use: each request asks for itself.
             Lookup::Stored(stored, Use::Validated) if waited == WaitReason::ForResponse && !is_head => {
                 return LookOutcome::Go(Errand::Fill(Box::new(look.fill(Some(stored)))));
             }

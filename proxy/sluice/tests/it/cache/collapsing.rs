@@ -251,3 +251,22 @@ fn an_endless_response_is_not_waited_for() {
     }
     assert_eq!(origin.requests().len(), 3);
 }
+
+#[test]
+fn a_response_that_took_longer_than_it_may_be_used_is_for_all_that_wait() {
+    let door = Door::default();
+    let inner = door.clone();
+    let origin = Origin::answering(move |_| {
+        inner.pass();
+        // As if it had taken a minute.
+        response("Cache-Control: max-age=1\r\nAge: 60\r\nETag: \"a\"\r\n", "body")
+    });
+    let Some(proxy) = serve(&origin, json!({})) else { return };
+    let mut wires = ask_all(&proxy, 50, "/");
+    poll("all have arrived", || (proxy.metric("sluice_downstream_connections_open") >= 50.0).then_some(()));
+    door.open();
+    for wire in &mut wires {
+        assert_eq!(wire.response().text(), "body");
+    }
+    assert!(origin.requests().len() < 10, "{}", origin.requests().len());
+}
