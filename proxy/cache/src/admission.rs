@@ -64,40 +64,31 @@ impl Admission {
         let is_final = status >= 200 && !matches!(status, 206 | 304 | 416) && !NEVER.contains(&status);
         // RFC 9111 section 5.2.2.3: who knows the status need not heed a no-store beside it.
         let is_forbidden = is_forbidden(&directives, status);
-        if !is_final || is_forbidden {
-            return Err(Refusal::OfResponse);
-        }
-        if request.method() != Method::Get || !is_wanted {
-            return Err(Refusal::OfCaller);
-        }
-        if asked.caller.has_credentials && !is_for_all(&directives) {
-            return Err(Refusal::OfCaller);
-        }
         let times = Times::of(head, &directives, when, config.heuristic_max_ms);
-        let has_cookie = request.get(b"cookie").is_some();
-        if has_cookie && !times.is_explicit && !directives.public {
-            // It may be a page of one user, of an application that knows nothing of caches.
-            return Err(Refusal::OfCaller);
-        }
         let is_allowed = times.is_explicit || directives.public || is_by_default(status);
         // Events are sent as they happen, and trailers are not kept.
         let is_stream = is_event_stream(head) || head.get(b"trailer").is_some();
-        if !is_allowed || is_stream || (sets_cookie(head, &directives) && !config.store_set_cookie) {
-            return Err(Refusal::OfResponse);
-        }
-        if echoes_origin(request, head) {
-            return Err(Refusal::OfCaller);
-        }
-        let vary = Vary::of(asked, head).ok_or(Refusal::OfResponse)?;
+        let is_for_one = sets_cookie(head, &directives) && !config.store_set_cookie;
         let rules = Rules::of(&directives, times.is_explicit);
         let is_useful = times.stale_ms(when.received_ms).is_none()
             || has_validator(head)
             || rules.while_revalidate_ms.is_some()
             || rules.if_error_ms.is_some();
+        // First what holds for everybody: then nobody waits for it.
+        if !is_final || is_forbidden || !is_allowed || is_stream || is_for_one || !is_useful {
+            return Err(Refusal::OfResponse);
+        }
+        let vary = Vary::of(asked, head).ok_or(Refusal::OfResponse)?;
+        let is_known = asked.caller.has_credentials && !is_for_all(&directives);
+        // It may be a page of one user, of an application that knows nothing of caches.
+        let is_of_user = request.get(b"cookie").is_some() && !rules.is_for_cookies;
+        let is_get = request.method() == Method::Get;
+        if !is_get || !is_wanted || is_known || is_of_user || echoes_origin(request, head) {
+            return Err(Refusal::OfCaller);
+        }
         let (mut fields, withheld) = split(head, &directives, config);
         add_date(&mut fields, when);
-        let admission = Self { status, fields, withheld, vary, times, rules };
-        if is_useful { Ok(admission) } else { Err(Refusal::OfResponse) }
+        Ok(Self { status, fields, withheld, vary, times, rules })
     }
 
     /// The stored response, with its whole body.

@@ -16,12 +16,14 @@ const TABLES: usize = 64;
 pub enum Outcome {
     /// Its response is stored.
     Stored,
-    /// Its response is for its client alone.
+    /// Its response is not kept.
     Passed,
-    /// The application cannot be reached, or does not answer. The number says why, to who has asked.
+    /// There is no response, for anybody. The number says why, to who has asked.
     Failed(u16),
-    /// Its client has left.
+    /// Its client has left, or the application has failed: the next one may have more luck.
     Abandoned,
+    /// Its response is not for others because of who has asked.
+    OfCaller,
 }
 
 type Table = HashMap<Box<[u8]>, PendingResponse>;

@@ -24,22 +24,22 @@ impl Room {
     /// Makes room for so many bytes in all; false if that is too much.
     pub fn grow(&mut self, bytes: u64) -> bool {
         let (one, all) = self.limits;
-        if bytes <= self.bytes {
-            return true;
+        if bytes <= self.bytes || bytes > one {
+            return bytes <= one;
         }
         // In steps: each is an operation on memory that all workers share.
         let wanted = bytes.next_multiple_of(STEP_BYTES).min(one);
         let more = wanted.saturating_sub(self.bytes);
         let fits = |taken: u64| taken.checked_add(more).filter(|taken| *taken <= all);
-        let fits = bytes <= one && self.taken.fetch_update(SeqCst, SeqCst, fits).is_ok();
+        let fits = self.taken.fetch_update(SeqCst, SeqCst, fits).is_ok();
         if fits {
             self.bytes = wanted;
         }
         fits
     }
 
-    /// Gives back what a body does not need that has arrived.
-    pub(crate) fn fit(&mut self, bytes: u64) {
+    /// Gives back what is more than so many bytes.
+    pub fn fit(&mut self, bytes: u64) {
         self.taken.fetch_sub(self.bytes.saturating_sub(bytes), SeqCst);
         self.bytes = self.bytes.min(bytes);
     }

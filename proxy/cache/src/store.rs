@@ -97,6 +97,17 @@ struct Removals {
     places: Box<[u64]>,
     /// The number of the last removal of an unknown number of keys.
     of_many: u64,
+    /// Keys whose responses were changed while an operator purges.
+    amid_purge: Option<Vec<Box<[u8]>>>,
+}
+
+impl Removals {
+    /// To be called with the lock held, when the responses of a key are written anew.
+    fn note_change(&mut self, key: &[u8]) {
+        if let Some(keys) = &mut self.amid_purge {
+            keys.push(key.into());
+        }
+    }
 }
 
 /// A place among the requests that no client waits for.
@@ -119,7 +130,7 @@ impl Store {
             hasher: DefaultHashBuilder::default(),
             taken: Arc::default(),
             behind: Arc::default(),
-            change: Mutex::new(Removals { places: vec![0; REMOVALS].into(), of_many: 0 }),
+            change: Mutex::new(Removals { places: vec![0; REMOVALS].into(), of_many: 0, amid_purge: None }),
         }
     }
 
@@ -194,10 +205,11 @@ impl Store {
         epoch: Epoch,
     ) -> bool {
         let config = self.config.load();
-        let changing = self.changing();
+        let mut changing = self.changing();
         if self.is_removed(key, epoch, &changing) {
             return false;
         }
+        changing.note_change(key);
         let before = match self.table.peek(key) {
             Some(Slot::Variants(variants)) => variants,
             Some(Slot::Passed(_)) | None => Arc::from([]),
@@ -241,9 +253,10 @@ impl Store {
         keys.for_each(|key| _ = self.table.remove(key));
     }
 
-    /// Takes out one response of a resource: the application has said that it must not be kept.
+    /// Takes out one response of a resource: it is no longer right, or there is no room for a newer one.
     pub fn forget_one(&self, key: &[u8], stored: &Arc<StoredResponse>) {
-        let _changing = self.changing();
+        let mut changing = self.changing();
+        changing.note_change(key);
         let Some(Slot::Variants(variants)) = self.table.peek(key) else { return };
         let left: Arc<[_]> =
             variants.iter().filter(|other| !Arc::ptr_eq(other, stored)).map(Arc::clone).collect();
@@ -259,6 +272,7 @@ impl Store {
         let mut changing = self.changing();
         // Requests under way may bring what is to go.
         changing.of_many = self.removed.fetch_add(1, SeqCst) + 1;
+        changing.amid_purge = Some(Vec::new());
         // The table is long, and workers wait for the lock.
         drop(changing);
         let taken = AtomicU64::new(0);
@@ -270,6 +284,15 @@ impl Store {
             }
             !takes
         });
+        // Who has written a resource anew meanwhile may have put back what was just taken out.
+        let mut changing = self.changing();
+        for key in changing.amid_purge.take().unwrap_or_default() {
+            if let Some(Slot::Variants(variants)) = self.table.peek(&key[..])
+                && purge.takes(&key, variants.iter().map(|stored| &**stored))
+            {
+                self.table.remove(&key[..]);
+            }
+        }
         taken.into_inner()
     }
 

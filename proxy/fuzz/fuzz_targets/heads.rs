@@ -133,7 +133,7 @@ fn forward_response(head: &ResponseHead, request_method: Method, client_version:
         is_encoded: false,
         upgrade,
         edits: None,
-        extra: [None; 4],
+        extra: [None; 5],
         hsts: None,
     };
     let mut out = Vec::new();

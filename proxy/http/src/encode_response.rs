@@ -36,7 +36,7 @@ pub struct ResponseForward<'a> {
     /// The route's changes; not applied to interim responses.
     pub edits: Option<&'a FieldEdits>,
     /// Additional fields, such as the name of the endpoint; not added to interim responses.
-    pub extra: [Option<(&'a [u8], &'a [u8])>; 4],
+    pub extra: [Option<(&'a [u8], &'a [u8])>; 5],
     /// The X-Request-Id, right after the status line, of a response that has none of its own; not added to interim
     /// responses. Direct return adds the same line at the same place.
     pub request_id: Option<&'a [u8]>,

@@ -174,9 +174,12 @@ impl Fill {
                 Ok(admission) if self.is_whole || !asks_for_part(request) => {
                     Judgement::Keep(Box::new(admission))
                 }
-                // The application fails, or others may get what this client does not: those that wait try one after
-                // the other, not all at once.
-                Err(refusal) if status >= 500 || refusal == Refusal::OfCaller => {
+                Err(Refusal::OfCaller) => {
+                    self.settle(Outcome::OfCaller);
+                    Judgement::Pass
+                }
+                // The application fails: those that wait try one after the other, not all at once.
+                Err(Refusal::OfResponse) if status >= 500 => {
                     self.settle(Outcome::Abandoned);
                     Judgement::Pass
                 }
@@ -209,11 +212,6 @@ impl Fill {
         }
         self.store.pass(&self.key, clock::unix_ms());
         self.settle(Outcome::Passed);
-    }
-
-    /// Whether the response is kept.
-    pub(crate) fn has_kept(&self) -> bool {
-        self.is_stored.get()
     }
 
     /// Room for a body, of a length if that is known.

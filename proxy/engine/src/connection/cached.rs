@@ -128,6 +128,11 @@ impl Connection {
             match outcome {
                 Ok(Outcome::Stored) => waited = WaitReason::ForResponse,
                 Ok(Outcome::Abandoned) => {}
+                // What made it so holds for this request as well.
+                Ok(Outcome::OfCaller) if self.may_be_known() => {
+                    return Continue(Errand::Fill(Box::new(look.fill(None))));
+                }
+                Ok(Outcome::OfCaller) => {}
                 Ok(Outcome::Passed) => return Continue(Errand::Fill(Box::new(look.fill(None)))),
                 Ok(Outcome::Failed(why)) => {
                     if let Some(next) = self.share_failure((why, stale), &look, account, transfer).await {
@@ -157,6 +162,12 @@ impl Connection {
                 return Continue(Errand::Fill(Box::new(look.fill(None))));
             }
         }
+    }
+
+    /// Whether the response to this request may be for its client alone, because of its fields.
+    fn may_be_known(&self) -> bool {
+        let head = &self.session.head;
+        [&b"cookie"[..], b"origin", b"cache-control"].iter().any(|name| head.get(name).is_some())
     }
 
     fn look<'l>(&self, store: &'l Arc<Store>, entry: &'l RouteEntry, account: &Account) -> Look<'l> {

@@ -128,7 +128,8 @@ impl Connection {
             upgrade: false,
             edits: encoded.as_deref().map(|encoded| &encoded.edits).or(edits),
             extra: [
-                endpoint.or(own_field(b"Age", age.as_bytes()).filter(|_| has_age)),
+                endpoint,
+                own_field(b"Age", age.as_bytes()).filter(|_| has_age),
                 own_field(CACHE_STATUS, &told),
                 timing,
                 facts,

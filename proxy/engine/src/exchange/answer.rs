@@ -50,7 +50,7 @@ impl Answer<'_> {
             request_id: policy.request.request_id.as_deref(),
             edits: encoded.map(|encoded| &encoded.edits).or(policy.response_edits),
             is_encoded: encoded.is_some_and(EncodedAnswer::is_encoded),
-            extra: [field, timing, facts, status],
+            extra: [field, timing, facts, status, None],
             ..forward_head(self, framing, keep_alive)
         };
         out.encode_response(head, &forward);
@@ -72,7 +72,7 @@ pub(super) fn forward_head<'a>(
         is_encoded: false,
         upgrade: false,
         edits: None,
-        extra: [None; 4],
+        extra: [None; 5],
         hsts: answer.hsts,
     }
 }

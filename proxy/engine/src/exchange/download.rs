@@ -22,7 +22,7 @@ use super::transfer::download_reason;
 use super::{Failed, ReplacedAnswer, SharedState, chunk_limits, direct};
 use crate::body::{BodyError, Transfer, copy};
 use crate::bypass::Joined;
-use crate::cache::{CacheStatus, Judgement};
+use crate::cache::{CacheStatus, Fill, Judgement};
 use crate::compress::trailers_of_bytes;
 use crate::direct::{Armed, Claimed, DirectAnswer, Rest};
 use crate::files::{HANDOFF_ANSWERS, NamedFile};
@@ -225,7 +225,7 @@ async fn upgrade(
         via: shared.policy.via,
         request_id: shared.policy.request.request_id.as_deref(),
         edits: shared.policy.response_edits,
-        extra: [None, timing, facts, None],
+        extra: [None, timing, facts, None, None],
         ..forward_head(answer, Framing::None, true)
     };
     send_head(shared, from.head, &forward, writer, progress).await?;
@@ -294,7 +294,10 @@ async fn respond(
         return Ok(ReceivedResponse::Held(Box::new(held)));
     }
     let (resources, edits) = (shared.resources, policy.response_edits);
-    let encoding = Encoding { config: policy.compress, resources, edits };
+    // Nobody reads what a request behind a client's back brings.
+    let is_detached = policy.cache.fill().is_some_and(Fill::is_detached);
+    let config = policy.compress.filter(|_| !is_detached);
+    let encoding = Encoding { config, resources, edits };
     let mut encoded = EncodedAnswer::of(&encoding, answer.request, from.head, framing);
     let encoder = encoded.as_mut().and_then(EncodedAnswer::take_encoder);
     let is_encoded = encoder.is_some();
@@ -347,7 +350,7 @@ async fn respond(
     progress.sent = if towards == Framing::CloseDelimited { Sent::CloseDelimited } else { Sent::Head };
     let out = opening.begin(writer, towards.is_empty()).map_err(|_| Failed::from(Reason::ClientGone))?;
     let buffers = &shared.resources.buffers;
-    let copied = match passing.take() {
+    let copied = match passing {
         None => copy(from.reader, writer, &mut transfer, out, shared.deadline, buffers).await,
         // Boxed, so that other exchanges do not carry its memory.
         Some((body, first, receiving)) => {

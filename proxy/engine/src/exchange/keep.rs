@@ -82,20 +82,17 @@ impl PassingBody<'_> {
     ) -> Result<(), BodyError> {
         let Self { fill, admission, room } = self;
         let mut admission = Some(admission);
-        let keep = |body: Option<(Bytes, Room)>| {
-            match (body, admission.take()) {
-                (Some((body, room)), Some(admission)) => _ = fill.keep(*admission, body, room),
-                _ => fill.give_up(),
+        let mut keep = |body: Option<(Bytes, Room)>| {
+            if let (Some((body, room)), Some(admission)) = (body, admission.take()) {
+                return Ok(fill.keep(*admission, body, room));
             }
+            fill.give_up();
             // Nobody is there to get the rest.
-            if fill.is_detached() && admission.is_none() && !fill.has_kept() {
-                Err(BodyError::Unwritable)
-            } else {
-                Ok(())
-            }
+            if fill.is_detached() { Err(BodyError::Unwritable) } else { Ok(None) }
         };
         let ends = (&mut *from.reader, writer);
-        copy_ahead(ends, (&mut receiving, sending), (first, room), out, shared.deadline, keep).await
+        let limits = (shared.deadline, &shared.resources.buffers);
+        copy_ahead(ends, (&mut receiving, sending), (first, room), out, limits, &mut keep).await
     }
 }
 
@@ -128,10 +125,7 @@ impl WholeBody<'_> {
             let received = from.reader.fill(left.clamp(SMALL_BYTES, RECEIVE_BYTES)).await;
             shared.deadline.touch();
             if received.map_err(|_| failed(BodyError::Incomplete))? == 0 {
-                transfer.look_for_end(from.reader, &mut bytes).map_err(failed)?;
-                if !transfer.is_done() {
-                    return Err(failed(BodyError::Incomplete));
-                }
+                return Err(failed(BodyError::Incomplete));
             }
         }
         from.reader.shrink(SMALL_BYTES);

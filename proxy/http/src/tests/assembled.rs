@@ -209,7 +209,7 @@ fn field_block_omits_connection_fields() {
         is_encoded: false,
         upgrade: false,
         edits: None,
-        extra: [None; 4],
+        extra: [None; 5],
         hsts: None,
     };
     encode_response(&mut block, &response, &forward);

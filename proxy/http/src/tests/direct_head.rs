@@ -51,7 +51,7 @@ fn rendered(bytes: &[u8], found: &Head, request_id: Option<&[u8]>) -> Vec<u8> {
             is_encoded: false,
             upgrade: false,
             edits: None,
-            extra: [None; 4],
+            extra: [None; 5],
             hsts: None,
         },
     );

@@ -13,7 +13,7 @@ const NEUTRAL: ResponseForward<'_> = ResponseForward {
     is_encoded: false,
     upgrade: false,
     edits: None,
-    extra: [None; 4],
+    extra: [None; 5],
     hsts: None,
 };
 

@@ -27,7 +27,7 @@ fn text(length: usize) -> Vec<u8> {
     lines.take(length).collect()
 }
 
-fn decoded(coding: &str, bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn decoded(coding: &str, bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     match coding {
         "gzip" => flate2::read::GzDecoder::new(bytes).read_to_end(&mut out).map(drop),

@@ -219,10 +219,7 @@ fn a_slow_client_holds_up_nobody() {
     });
     let Some(proxy) = serve(&origin, json!({"wait_max": "10m"})) else { return };
     // It reads nothing, and its socket takes less than the body.
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    socket.set_recv_buffer_size(4096).unwrap();
-    socket.connect(&proxy.address().into()).unwrap();
-    let mut slow = Wire::from(std::net::TcpStream::from(socket));
+    let mut slow = slow_client(&proxy);
     slow.send(request("/", ""));
     poll("it has gone", || (origin.requests().len() == 1).then_some(()));
     for _ in 0..3 {
@@ -269,4 +266,93 @@ fn a_response_that_took_longer_than_it_may_be_used_is_for_all_that_wait() {
         assert_eq!(wire.response().text(), "body");
     }
     assert!(origin.requests().len() < 10, "{}", origin.requests().len());
+}
+
+/// A client whose socket takes little.
+fn slow_client(proxy: &Proxy) -> Wire {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    socket.connect(&proxy.address().into()).unwrap();
+    Wire::from(std::net::TcpStream::from(socket))
+}
+
+#[test]
+fn a_slow_client_gets_an_encoded_body_whole() {
+    // Little of it is left when it is encoded, so an encoder holds back more than a piece.
+    let body: Vec<u8> =
+        (0..45_000_u32).flat_map(|at| format!("line {:016}\n", at % 977).into_bytes()).collect();
+    let sent = body.clone();
+    let origin = Origin::answering(move |request| {
+        let kind = "Content-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n";
+        // One that is kept, and one that is too large.
+        let times = if request.target().starts_with("/large") { 4 } else { 1 };
+        let mut out = format!("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\n{kind}").into_bytes();
+        for piece in sent.repeat(times).chunks(50_000) {
+            out.extend_from_slice(format!("{:x}\r\n", piece.len()).as_bytes());
+            out.extend_from_slice(piece);
+            out.extend_from_slice(b"\r\n");
+        }
+        out.extend_from_slice(b"0\r\n\r\n");
+        out
+    });
+    let routes = json!([{"cluster": "default", "cache": "pages", "compress": {}}]);
+    let setup = caching(&origin, json!({})).with("routes", routes);
+    let Some(proxy) = setup.with("compression", json!({"cpu_percent_max": 100})).start() else { return };
+    for coding in ["gzip", "zstd", "br"] {
+        for (target, times) in [(format!("/{coding}"), 1), (format!("/large/{coding}"), 4)] {
+            let mut slow = slow_client(&proxy);
+            slow.send(request(&target, &format!("Accept-Encoding: {coding}\r\n")));
+            let answer = slow.response();
+            assert_eq!(answer.get("content-encoding"), Some(coding), "{target}");
+            crate::support::assert_same(
+                &crate::compression::decoded(coding, &answer.body),
+                &body.repeat(times),
+            );
+        }
+    }
+    assert!(is_hit(&get(&proxy, "/gzip", "")) && !is_hit(&get(&proxy, "/large/gzip", "")));
+}
+
+#[test]
+fn a_small_body_that_is_too_large_is_not_kept() {
+    let origin = Origin::answering(|_| {
+        let head = "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\n\r\n";
+        format!("{head}800\r\n{}\r\n0\r\n\r\n", "a".repeat(2048)).into_bytes()
+    });
+    let Some(proxy) = serve(&origin, json!({"object_max": "1k"})) else { return };
+    for _ in 0..2 {
+        let answer = get(&proxy, "/", "");
+        assert_eq!((answer.body.len(), is_hit(&answer)), (2048, false));
+    }
+}
+
+#[test]
+fn users_of_an_application_that_knows_no_caches_do_not_wait_for_each_other() {
+    let door = Door::default();
+    let inner = door.clone();
+    let origin = Origin::answering(move |request| {
+        if request.get("x-first").is_some() {
+            inner.pass();
+        }
+        response(
+            "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
+            request.get("cookie").unwrap_or_default(),
+        )
+    });
+    let Some(proxy) = serve(&origin, json!({"wait_max": "10m"})) else { return };
+    let mut first = proxy.connect();
+    first.send(request("/", "X-First: a\r\nCookie: a=0\r\n"));
+    poll("it has gone", || (origin.requests().len() == 1).then_some(()));
+    let mut others: Vec<_> = (1..20)
+        .map(|at| {
+            let mut wire = proxy.connect();
+            wire.send(request("/", &format!("Cookie: a={at}\r\n")));
+            wire
+        })
+        .collect();
+    door.open();
+    assert_eq!(first.response().text(), "a=0");
+    for (at, wire) in others.iter_mut().enumerate() {
+        assert_eq!(wire.response().text(), format!("a={}", at + 1));
+    }
 }
