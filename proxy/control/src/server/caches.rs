@@ -57,7 +57,7 @@ pub(super) fn answer(
 }
 
 fn purge(request: &PurgeRequest) -> Result<Purge, Failure> {
-    let refused = |message: &str| Failure::new(StatusCode::BAD_REQUEST, message);
+    let refused = |message: &str| Failure::new(StatusCode::UNPROCESSABLE_ENTITY, message);
     let tag = request.tag.as_ref().map(|tag| Ok(Purge::Tag(tag.trim().as_bytes().to_vec())));
     let place = |text: &Option<String>| text.as_ref().map(|text| place(text));
     let exact = place(&request.url).map(|place| place.map(|(host, target)| Purge::Exact { host, target }));

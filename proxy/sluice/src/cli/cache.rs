@@ -38,7 +38,7 @@ pub(crate) struct ListCachesArgs {
 #[derive(Clone, Debug, Args)]
 #[command(group(ArgGroup::new("what").required(true).args(["url", "prefix", "tag", "all"])))]
 pub(crate) struct PurgeArgs {
-    /// The URL of a response, such as <https://example.com/page>; or its path and query, for every host
+    /// The URL of a response; only its path and query stand for every host
     #[arg(value_name = "URL")]
     url: Option<String>,
     /// All responses whose URL begins like this
