@@ -49,6 +49,8 @@ pub struct Admission {
 }
 
 impl Admission {
+    /// What of a response is stored.
+    ///
     /// # Errors
     /// Why the response to this request must not be stored, or is of no use to others.
     pub fn of(
@@ -62,12 +64,11 @@ impl Admission {
         let is_wanted = !config.obey_requests || !Wishes::of_request(request).no_store;
         let status = head.status();
         let is_final = status >= 200 && !matches!(status, 206 | 304 | 416) && !NEVER.contains(&status);
-        // RFC 9111 section 5.2.2.3: who knows the status need not heed a no-store beside it.
         let is_forbidden = is_forbidden(&directives, status);
         let times = Times::of(head, &directives, when, config.heuristic_max_ms);
         let is_allowed = times.is_explicit || directives.public || is_by_default(status);
         // Events are sent as they happen, and trailers are not kept.
-        let is_stream = is_event_stream(head) || head.get(b"trailer").is_some();
+        let is_stream = head.is_event_stream() || head.get(b"trailer").is_some();
         let is_for_one = sets_cookie(head, &directives) && !config.store_set_cookie;
         let rules = Rules::of(&directives, times.is_explicit);
         let is_useful = times.stale_ms(when.received_ms).is_none()
@@ -241,11 +242,6 @@ fn names_in_vary(head: &ResponseHead, name: &[u8]) -> bool {
     let lines = head.fields().filter(|field| field.name.eq_ignore_ascii_case(b"vary"));
     let mut names = lines.flat_map(|field| field.value.split(|byte| *byte == b','));
     names.any(|other| other.trim_ascii().eq_ignore_ascii_case(name))
-}
-
-fn is_event_stream(head: &ResponseHead) -> bool {
-    let kind = head.get(b"content-type").unwrap_or_default();
-    kind.len() >= 17 && kind[..17].eq_ignore_ascii_case(b"text/event-stream")
 }
 
 fn has_validator(head: &ResponseHead) -> bool {

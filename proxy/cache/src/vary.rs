@@ -61,8 +61,7 @@ impl Vary {
 }
 
 /// The value of a field, with its lines joined and without spaces around commas. Some servers read an underscore in a
-/// name as a dash. Absence is another value than an
-/// empty field.
+/// name as a dash. An absent field has another value than an empty one.
 fn normal_value(request: &RequestHead, name: &[u8]) -> Vec<u8> {
     let mut normal = Vec::new();
     // Encodings, languages and media types have no case (RFC 9110 sections 8.3 to 8.5); of other values nobody knows.

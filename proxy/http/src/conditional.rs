@@ -104,7 +104,8 @@ fn is_same_strongly(one: &[u8], other: &[u8]) -> bool {
     !one.is_empty() && one == other && !one.starts_with(b"W/")
 }
 
-fn is_same_weakly(one: &[u8], other: &[u8]) -> bool {
+/// Whether two entity tags are the same but for `W/` (RFC 9110 section 8.8.3.2); none is the same as an empty one.
+pub fn is_same_weakly(one: &[u8], other: &[u8]) -> bool {
     let opaque = |tag: &[u8]| tag.strip_prefix(b"W/").unwrap_or(tag).to_vec();
     !one.is_empty() && opaque(one) == opaque(other)
 }

@@ -55,7 +55,7 @@ mod upgrade;
 pub use accept_encoding::{Acceptance, Coding};
 pub use assemble::RequestParts;
 pub use chunked::{ChunkDecoder, ChunkLimits, Piece};
-pub use conditional::{Precondition, Validators, http_date, read_http_date};
+pub use conditional::{Precondition, Validators, http_date, is_same_weakly, read_http_date};
 pub use cookie_scope::CookieScope;
 pub use edits::{FieldEdits, is_same_name};
 pub use encode::{RequestForward, encode_request};

@@ -124,6 +124,13 @@ impl ResponseHead {
         self.fields.get(name)
     }
 
+    /// Whether its body is a stream of events, which is useful only while it arrives.
+    pub fn is_event_stream(&self) -> bool {
+        let kind = self.get(b"content-type").unwrap_or_default();
+        let kind = kind.split(|byte| *byte == b';').next().unwrap_or_default();
+        kind.trim_ascii().eq_ignore_ascii_case(b"text/event-stream")
+    }
+
     /// Whether the endpoint keeps the connection open (RFC 9112 section 9.3). The framing may still end it.
     pub fn keep_alive(&self) -> bool {
         let options = &self.fields.connection;

@@ -35,7 +35,7 @@ struct Backlog {
 }
 
 /// What is done with a body once it has arrived, or once it is too large.
-pub(crate) type Keep<'k> =
+pub(crate) type BodyKeeper<'k> =
     &'k mut dyn FnMut(Option<(Bytes, Room)>) -> Result<Option<Arc<StoredResponse>>, BodyError>;
 
 impl Backlog {
@@ -66,7 +66,7 @@ impl Backlog {
     }
 
     /// Counts what has arrived. A body that is too large is not kept from now on.
-    fn count(&mut self, keep: Keep<'_>) -> Result<(), BodyError> {
+    fn count(&mut self, keep: BodyKeeper<'_>) -> Result<(), BodyError> {
         let Arrival::Growing(bytes, room) = &mut self.arrival else { return Ok(()) };
         if room.grow(bytes.len() as u64) {
             return Ok(());
@@ -81,7 +81,7 @@ impl Backlog {
     }
 
     /// Keeps the body, whose last byte has arrived.
-    fn end(&mut self, keep: Keep<'_>) -> Result<(), BodyError> {
+    fn end(&mut self, keep: BodyKeeper<'_>) -> Result<(), BodyError> {
         match std::mem::replace(&mut self.arrival, Arrival::Whole(Bytes::new())) {
             Arrival::Growing(bytes, room) => {
                 let bytes = Bytes::from(bytes.into_boxed_slice());
@@ -139,7 +139,7 @@ pub(crate) async fn copy_ahead(
     first: (Vec<u8>, Room),
     mut out: Vec<u8>,
     (deadline, buffers): (&Deadline, &Buffers),
-    keep: Keep<'_>,
+    keep: BodyKeeper<'_>,
 ) -> Result<(), BodyError> {
     let (first, room) = first;
     let mut backlog = Backlog { arrival: Arrival::Growing(first, room), sent: 0 };

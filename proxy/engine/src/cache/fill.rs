@@ -10,7 +10,7 @@ use sluice_cache::{
 };
 use sluice_core::clock;
 use sluice_core::error::Reason;
-use sluice_http::{FieldEdits, FieldKind, RequestHead, ResponseHead};
+use sluice_http::{FieldEdits, FieldKind, RequestHead, ResponseHead, is_same_weakly};
 
 use super::CacheStatus;
 
@@ -254,11 +254,8 @@ impl Fill {
 
 /// Whether a 304 is about this content: one with another tag was made for something else (RFC 9111 section 4.3.4).
 fn is_same_content(stored: &ResponseHead, head: &ResponseHead) -> bool {
-    let opaque = |tag: &[u8]| tag.strip_prefix(b"W/").unwrap_or(tag).to_vec();
-    match (stored.get(b"etag"), head.get(b"etag")) {
-        (Some(old), Some(new)) => opaque(old) == opaque(new),
-        _ => true,
-    }
+    let tags = stored.get(b"etag").zip(head.get(b"etag"));
+    tags.is_none_or(|(old, new)| is_same_weakly(old, new))
 }
 
 /// Whether a failure is that of the application, whatever the request.

@@ -1,7 +1,7 @@
 //! An exchange of a deployed service: carries out the service's decision.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use sluice_core::clock;
 use sluice_core::error::Reason;
@@ -138,14 +138,9 @@ fn choose<'a>(service: &'a ServiceEntry, head: &RequestHead, is_secure: bool) ->
         cookies: &cookies,
         is_secure,
         websocket: head.upgrade().is_some_and(|protocol| protocol.eq_ignore_ascii_case(b"websocket")),
-        unix_ms: unix_ms(),
+        unix_ms: clock::unix_ms(),
         now_ms: clock::now_ms(),
     })
-}
-
-fn unix_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The field that names the target to the application, after the targets that the request has already passed.
@@ -186,7 +181,9 @@ impl Edits {
         let mut response = FieldEdits::default();
         if let Some(timeout) = forward.affinity {
             response.remove.push(AFFINITY_FIELD.to_vec());
-            response.add.push((b"Set-Cookie".to_vec(), writer_cookie(unix_ms(), timeout).into_bytes()));
+            response
+                .add
+                .push((b"Set-Cookie".to_vec(), writer_cookie(clock::unix_ms(), timeout).into_bytes()));
             response.unless = Some((AFFINITY_FIELD.to_vec(), b"false".to_vec()));
         }
         Self { request, response, stamp: stamp(service, head) }

@@ -28,13 +28,7 @@ pub(crate) struct HeldAnswer {
 /// Whether the response is to be buffered. A response without a body is already complete; an event stream is useful
 /// only while it arrives.
 pub(super) fn is_held(shared: &SharedState<'_>, head: &ResponseHead, framing: Framing) -> bool {
-    shared.policy.buffering.buffer_responses == Switch::On && !framing.is_empty() && !is_event_stream(head)
-}
-
-fn is_event_stream(head: &ResponseHead) -> bool {
-    let kind = head.get(b"content-type").unwrap_or_default();
-    let kind = kind.split(|byte| *byte == b';').next().unwrap_or_default();
-    kind.trim_ascii().eq_ignore_ascii_case(b"text/event-stream")
+    shared.policy.buffering.buffer_responses == Switch::On && !framing.is_empty() && !head.is_event_stream()
 }
 
 /// Maximum size of a response body on this route, in bytes.
