@@ -10,7 +10,12 @@ use tokio::time::timeout;
 use super::account::{Authority, Session, blocking};
 use super::challenge::ChallengeMethods;
 use super::failure::{Failure, Kind};
+use super::folder::Lock;
 use super::{order, schedule};
+
+/// Maximum number of orders of an attempt. Another one is made only if the authority refuses a nonce three times in a
+/// row, which says nothing about the name: waiting as after a failure would leave it without a certificate for long.
+const ORDERS_MAX: u32 = 10;
 
 /// The result of an attempt.
 pub(super) struct IssuedCertificate {
@@ -37,20 +42,33 @@ pub(super) async fn attempt(
     if let Some(certificate) = kept(authority, name).await?.filter(|kept| !is_replaced(kept)) {
         return Ok(IssuedCertificate { certificate, is_new: false });
     }
-    let session = authority.session(&lock).await?;
-    let obtained = timeout(
-        patience(authority),
-        order::obtain(&session, name, &authority.config, ways, replaced.as_deref()),
-    )
-    .await;
-    let obtained = obtained.unwrap_or_else(|_| Err(Failure::new("timed out")));
-    let pem = match obtained {
-        Ok(pem) => pem,
-        Err(failure) => return Err(judged(failure, authority, &session).await),
+    let mut orders = 1;
+    let pem = loop {
+        match obtain(authority, &lock, name, ways, replaced.as_deref()).await {
+            Err(failure) if failure.kind == Kind::StaleNonce && orders < ORDERS_MAX => orders += 1,
+            obtained => break obtained?,
+        }
     };
     let (folder, of) = (authority.folder.clone(), name.to_owned());
     let certificate = blocking(move || folder.keep(&of, &pem)).await?.map_err(Failure::from)?;
     Ok(IssuedCertificate { certificate, is_new: true })
+}
+
+/// The certificate of one order and its key, in PEM.
+async fn obtain(
+    authority: &Rc<Authority>,
+    lock: &Lock,
+    name: &str,
+    ways: &ChallengeMethods,
+    replaced: Option<&Certificate>,
+) -> Result<String, Failure> {
+    let session = authority.session(lock).await?;
+    let obtained =
+        timeout(patience(authority), order::obtain(&session, name, &authority.config, ways, replaced)).await;
+    match obtained.unwrap_or_else(|_| Err(Failure::new("timed out"))) {
+        Ok(pem) => Ok(pem),
+        Err(failure) => Err(judged(failure, authority, &session).await),
+    }
 }
 
 /// The stored certificate, if it does not need to be renewed yet.
@@ -63,7 +81,7 @@ async fn kept(authority: &Authority, name: &str) -> Result<Option<Arc<Certificat
     }))
 }
 
-/// Time limit of the whole attempt: the authority's time limit, and twice that of the hook.
+/// Time limit of an order: the authority's time limit, and twice that of the hook.
 fn patience(authority: &Authority) -> Duration {
     let hook = authority.config.dns_hook.as_ref().map_or(0, |hook| 2 * hook.timeout_ms + hook.wait_ms);
     Duration::from_millis(authority.config.order_timeout_ms.saturating_add(hook))
@@ -73,7 +91,7 @@ async fn judged(failure: Failure, authority: &Authority, session: &Session) -> F
     match failure.kind {
         Kind::NoAccount => authority.forget(&session.account).await,
         Kind::RateLimited(_) => return Failure { kind: Kind::RateLimited(session.told.take()), ..failure },
-        Kind::Failed | Kind::Busy => {
+        Kind::Failed | Kind::Busy | Kind::StaleNonce => {
             // A 503 without a problem document also counts as rate limiting.
             if let Some(pause) = session.told.take() {
                 return Failure { kind: Kind::RateLimited(Some(pause)), ..failure };

@@ -29,6 +29,8 @@ pub(super) enum Kind {
     RateLimited(Option<Duration>),
     /// The authority does not know the account.
     NoAccount,
+    /// The authority no longer accepts a nonce; another one may do at once (RFC 8555 section 6.5).
+    StaleNonce,
     /// Another sluice process holds the lock.
     Busy,
 }
@@ -53,6 +55,7 @@ impl Failure {
         let kind = match kind {
             Some("rateLimited") => Kind::RateLimited(None),
             Some("accountDoesNotExist") => Kind::NoAccount,
+            Some("badNonce") => Kind::StaleNonce,
             _ => Kind::Failed,
         };
         Self { text: described(problem), kind }

@@ -57,11 +57,13 @@ pub(super) struct Kind {
     pub(super) validity_s: u64,
     /// Whether it requires an external account.
     pub(super) external: bool,
+    /// Percentage of the nonces that it refuses for no reason.
+    pub(super) refused_nonces: u32,
 }
 
 impl Default for Kind {
     fn default() -> Self {
-        Self { validity_s: 90 * 86_400, external: false }
+        Self { validity_s: 90 * 86_400, external: false, refused_nonces: 5 }
     }
 }
 
@@ -100,6 +102,7 @@ impl Pebble {
         authority.arg("-config").arg(&file).args(["-dnsserver", &format!("127.0.0.1:{dns}")]);
         // It validates at once, and never reuses an earlier validation.
         authority.env("PEBBLE_VA_NOSLEEP", "1").env("PEBBLE_AUTHZREUSE", "0");
+        authority.env("PEBBLE_WFE_NONCEREJECT", kind.refused_nonces.to_string());
         let children = [names, authority].map(|command| spawn(command, &folder));
         let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
         for port in [listen, management, records] {

@@ -29,6 +29,18 @@ fn failures_quote_the_authority_and_are_retried() {
 }
 
 #[test]
+fn a_refused_nonce_is_no_failure() {
+    let (ports, origin) = (Ports::new(), Origin::saying("hi"));
+    let Some(pebble) = Pebble::start(ports, &Kind { refused_nonces: 35, ..Kind::default() }) else { return };
+    let names = ["a.example", "b.example", "c.example", "d.example", "e.example", "f.example", "g.example"];
+    let Some(proxy) = setup(&origin, ports, pebble.config(), &names).start() else { return };
+    for name in names {
+        issued(ports, name);
+    }
+    assert_eq!((attempts(&proxy, "issued"), attempts(&proxy, "failed")), (7.0, 0.0));
+}
+
+#[test]
 fn the_old_certificate_is_served_until_a_new_one_is_issued() {
     let (ports, origin) = (Ports::new(), Origin::saying("hi"));
     let Some(pebble) = Pebble::start(ports, &Kind { validity_s: 6, ..Kind::default() }) else { return };
