@@ -227,7 +227,9 @@ impl Keeper {
         match failure.kind {
             Kind::Busy => return,
             Kind::RateLimited(_) => self.acme.board.count_attempt(AttemptOutcome::RateLimited),
-            Kind::Failed | Kind::NoAccount | Kind::StaleNonce => self.acme.board.count_attempt(AttemptOutcome::Failed),
+            Kind::Failed | Kind::NoAccount | Kind::StaleNonce => {
+                self.acme.board.count_attempt(AttemptOutcome::Failed)
+            }
         }
         // A repeated failure is logged at debug level only.
         match is_news {
