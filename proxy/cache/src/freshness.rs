@@ -1,5 +1,6 @@
 //! How old a response is, and how long it may be used (RFC 9111 section 4.2).
 
+use serde::{Deserialize, Serialize};
 use sluice_http::{ResponseHead, read_http_date};
 
 use super::directives::{Directives, seconds};
@@ -19,7 +20,7 @@ pub struct ExchangeTimes {
 }
 
 /// The times of a stored response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Times {
     /// Its age when it arrived, in milliseconds.
     pub(crate) initial_ms: u64,

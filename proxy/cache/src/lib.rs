@@ -8,6 +8,7 @@
 mod admission;
 mod asked;
 mod directives;
+mod disk;
 mod fills;
 mod freshness;
 mod key;
@@ -21,10 +22,11 @@ mod vary;
 
 pub use admission::{Admission, NewResponse, Refusal};
 pub use asked::{Caller, RequestFacts};
+pub use disk::{DiskCounts, Removal};
 pub use fills::{Outcome, ResponseWait, Ticket, Turn};
 pub use freshness::ExchangeTimes;
 pub use key::{Resource, is_canonical};
 pub use purge::Purge;
 pub use room::Room;
-pub use store::{BackgroundPlace, Epoch, Lookup, Store};
+pub use store::{BackgroundPlace, Epoch, Loading, Lookup, Store};
 pub use stored::{StoredResponse, Use};

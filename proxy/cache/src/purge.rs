@@ -1,10 +1,12 @@
 //! Which stored responses an operator takes out.
 
+use serde::{Deserialize, Serialize};
+
 use super::key::Resource;
 use super::stored::StoredResponse;
 
 /// What is taken out of a cache.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Purge {
     /// Everything.
     All,

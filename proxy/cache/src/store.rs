@@ -1,9 +1,9 @@
-//! Stored responses in memory, for all workers together.
+//! Stored responses, for all workers together: in memory, and on a disk if there is one.
 
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use quick_cache::sync::{Cache as Table, DefaultLifecycle};
@@ -13,6 +13,7 @@ use sluice_http::RequestHead;
 
 use super::asked::Caller;
 use super::directives::Wishes;
+use super::disk::{Disk, DiskCounts, FileName, ReadPlace, Removal};
 use super::fills::{Fills, Turn};
 use super::key::Resource;
 use super::purge::Purge;
@@ -69,6 +70,8 @@ pub enum Lookup {
         /// What tells this request from those that get another response, if there are some.
         signature: Option<Vec<u8>>,
     },
+    /// Nothing in memory, but a file, which may be loaded.
+    OnDisk,
 }
 
 /// A cache, shared by all workers.
@@ -88,6 +91,9 @@ pub struct Store {
     behind: Arc<()>,
     /// Held while responses are put in or taken out, so that none of two is lost.
     change: Mutex<Removals>,
+    /// Held by a purge.
+    purging: Mutex<()>,
+    disk: Option<Disk>,
 }
 
 /// What was taken out last.
@@ -131,18 +137,44 @@ impl Store {
             taken: Arc::default(),
             behind: Arc::default(),
             change: Mutex::new(Removals { places: vec![0; REMOVALS].into(), of_many: 0, amid_purge: None }),
+            purging: Mutex::default(),
+            disk: config.disk.as_ref().map(|disk| Disk::new(disk, name, config.memory_bytes_max)),
         }
     }
 
     /// Goes on with other settings. What is too much for them leaves.
     pub fn set(&self, config: &Cache) {
         self.table.set_capacity(config.memory_bytes_max);
+        if let (Some(disk), Some(config)) = (&self.disk, &config.disk) {
+            disk.set_size(config.size_bytes_max);
+        }
         self.config.store(Arc::new(config.clone()));
     }
 
     /// Whether its table can go on with other settings.
     pub fn can_become(&self, config: &Cache) -> bool {
-        parts(config) == parts(&self.config.load())
+        let now = self.config.load();
+        let place = |config: &Cache| config.disk.as_ref().map(|disk| (disk.folder.clone(), disk.files_max));
+        parts(config) == parts(&now) && place(config) == place(&now)
+    }
+
+    /// Begins to use its disk, if it has one, and has not begun.
+    pub fn start(&self) {
+        if let Some(disk) = &self.disk {
+            disk.start();
+        }
+    }
+
+    /// Writes to its disk what is not there yet, and lets another process have it. Blocks, not for longer than that.
+    pub fn close(&self, deadline: Instant) {
+        if let Some(disk) = &self.disk {
+            disk.close(deadline);
+        }
+    }
+
+    /// What it has on its disk; `None` if it has none.
+    pub fn on_disk(&self) -> Option<DiskCounts> {
+        self.disk.as_ref().map(Disk::counts)
     }
 
     /// Its settings.
@@ -155,7 +187,10 @@ impl Store {
         let variants = match self.table.get(key) {
             Some(Slot::Variants(variants)) => variants,
             Some(Slot::Passed(until)) if now_ms < until => return Lookup::Passed,
-            Some(Slot::Passed(_)) | None => return Lookup::Nothing { signature: None },
+            Some(Slot::Passed(_)) | None => {
+                let is_on_disk = self.disk.as_ref().is_some_and(|disk| disk.has(FileName::of(key)));
+                return if is_on_disk { Lookup::OnDisk } else { Lookup::Nothing { signature: None } };
+            }
         };
         let Some(stored) = variants.iter().find(|stored| stored.fits(caller)) else {
             let signature = variants.first().map(|other| other.vary.signature(caller));
@@ -217,8 +252,7 @@ impl Store {
         let is_other = |other: &&Arc<StoredResponse>| {
             other.vary != stored.vary && !old.is_some_and(|old| Arc::ptr_eq(old, other))
         };
-        // What is too heavy for its part of the table would leave at once, with everything that is there.
-        let mut room = self.table.shard_capacity() / 100 * PART_PERCENT;
+        let mut room = self.room_in_part();
         let mut fits = |stored: &&Arc<StoredResponse>| {
             let bytes = stored.bytes() as u64 + PLACE_BYTES + key.len() as u64;
             room.checked_sub(bytes).map(|left| room = left).is_some()
@@ -227,9 +261,57 @@ impl Store {
             return false;
         }
         let others = before.iter().filter(is_other).take(config.variants_max - 1).take_while(fits);
-        let variants = std::iter::once(stored).chain(others).map(Arc::clone).collect();
+        let variants: Arc<[_]> = std::iter::once(stored).chain(others).map(Arc::clone).collect();
+        if let Some(disk) = &self.disk {
+            let is_known =
+                old.is_some_and(|old| before.len() == variants.len() && stored.is_short_renewal(old));
+            if !is_known {
+                disk.change(key, &variants);
+            }
+        }
         self.table.insert(key.into(), Slot::Variants(variants));
         true
+    }
+
+    /// A place among the reads of its disk; `None` if it has none, or if that is busy.
+    pub fn loading(self: &Arc<Self>) -> Option<Loading> {
+        let place = self.disk.as_ref()?.read_place()?;
+        Some(Loading { store: Arc::clone(self), _place: place })
+    }
+
+    /// Reads the responses of a resource from its disk, unless there are some in memory. Blocks.
+    fn load(&self, key: &[u8]) {
+        let Some(disk) = &self.disk else { return };
+        // Not amid a removal, which has its number before the file is out of reach.
+        let epoch = {
+            let _changing = self.changing();
+            self.epoch()
+        };
+        let Some(responses) = disk.read(key) else { return };
+        let bytes: u64 = responses.iter().map(|stored| stored.body().len() as u64).sum();
+        let weight: u64 = responses.iter().map(|stored| stored.bytes() as u64).sum();
+        let is_too_heavy = weight + PLACE_BYTES + key.len() as u64 > self.room_in_part();
+        let most = self.config.load().memory_bytes_max;
+        let mut room = Room::new(&self.taken, (u64::MAX, most + most / MORE_PART));
+        if is_too_heavy || !room.grow(bytes) {
+            return;
+        }
+        room.fit(bytes);
+        let room = Arc::new(room);
+        let variants: Arc<[_]> =
+            responses.into_iter().map(|stored| Arc::new(stored.within(Some(Arc::clone(&room))))).collect();
+        let mut changing = self.changing();
+        let is_newer_here = matches!(self.table.peek(key), Some(Slot::Variants(_)));
+        if !is_newer_here && !self.is_removed(key, epoch, &changing) {
+            changing.note_change(key);
+            self.table.insert(key.into(), Slot::Variants(variants));
+        }
+    }
+
+    /// Bytes that one resource may take: what is too heavy for its part of the table would leave at once, with everything
+    /// that is there.
+    fn room_in_part(&self) -> u64 {
+        self.table.shard_capacity() / 100 * PART_PERCENT
     }
 
     /// Remembers that the responses of a resource are not for others, unless there is one that is.
@@ -245,12 +327,17 @@ impl Store {
     }
 
     /// Takes out what is kept under these keys: the resource at a host and target, on each route. It has changed
-    /// (RFC 9111 section 4.4).
-    pub fn forget<'k>(&self, place: (&[u8], &[u8]), keys: impl Iterator<Item = &'k [u8]>) {
+    /// (RFC 9111 section 4.4). What is on its disk is gone once the removal is done.
+    pub fn forget<'k>(
+        &self,
+        place: (&[u8], &[u8]),
+        keys: impl Iterator<Item = &'k [u8]> + Clone,
+    ) -> Option<Removal> {
         let mut changing = self.changing();
         let number = self.removed.fetch_add(1, SeqCst);
         changing.places[number as usize % REMOVALS] = self.hasher.hash_one(place);
-        keys.for_each(|key| _ = self.table.remove(key));
+        keys.clone().for_each(|key| _ = self.table.remove(key));
+        Removal::of(self.disk.as_ref().and_then(|disk| disk.remove(keys)))
     }
 
     /// Takes out one response of a resource: it is no longer right, or there is no room for a newer one.
@@ -260,6 +347,9 @@ impl Store {
         let Some(Slot::Variants(variants)) = self.table.peek(key) else { return };
         let left: Arc<[_]> =
             variants.iter().filter(|other| !Arc::ptr_eq(other, stored)).map(Arc::clone).collect();
+        if let Some(disk) = &self.disk {
+            disk.change(key, &left);
+        }
         if left.is_empty() {
             self.table.remove(key);
         } else {
@@ -267,12 +357,15 @@ impl Store {
         }
     }
 
-    /// Takes out what an operator names; returns how many resources that were.
-    pub fn purge(&self, purge: &Purge) -> u64 {
+    /// Takes out what an operator names; returns how many resources that were in memory, and the removal of what is on
+    /// its disk: nobody gets that any more, but its files go one after the other.
+    pub fn purge(&self, purge: &Purge) -> (u64, Option<Removal>) {
+        let _one_at_a_time = self.purging.lock().unwrap_or_else(PoisonError::into_inner);
         let mut changing = self.changing();
         // Requests under way may bring what is to go.
         changing.of_many = self.removed.fetch_add(1, SeqCst) + 1;
         changing.amid_purge = Some(Vec::new());
+        let removal = self.disk.as_ref().and_then(|disk| disk.purge(purge));
         // The table is long, and workers wait for the lock.
         drop(changing);
         let taken = AtomicU64::new(0);
@@ -291,9 +384,11 @@ impl Store {
                 && purge.takes(&key, variants.iter().map(|stored| &**stored))
             {
                 self.table.remove(&key[..]);
+                // It may be written with what came later.
+                self.disk.iter().for_each(|disk| disk.drop_file(&key));
             }
         }
-        taken.into_inner()
+        (taken.into_inner(), Removal::of(removal))
     }
 
     /// Room for a body that is arriving, of a length if that is known. `None` if it is too large, or if all bodies
@@ -320,6 +415,20 @@ impl Store {
     /// Resources of which it knows something.
     pub fn resources(&self) -> u64 {
         self.table.len() as u64
+    }
+}
+
+/// A read of a store's disk.
+#[derive(Debug)]
+pub struct Loading {
+    store: Arc<Store>,
+    _place: ReadPlace,
+}
+
+impl Loading {
+    /// Reads the responses of a resource into memory, if they may be used. Blocks.
+    pub fn load(self, key: &[u8]) {
+        self.store.load(key);
     }
 }
 

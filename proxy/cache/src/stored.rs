@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use sluice_http::{HeadLimits, ResponseHead, Validators, read_http_date};
 
 use super::asked::Caller;
@@ -13,6 +14,10 @@ use super::vary::Vary;
 
 /// What a response takes in addition to its bytes: its fields, times and places in tables, roughly.
 const OVERHEAD_BYTES: usize = 1024;
+/// For how long a response without a validator must be of use to be written to a disk.
+const WORTH_FILE_MS: u64 = 10_000;
+/// A response that is fresh for longer is written anew when it is validated.
+const RENEWAL_MS: u64 = 60_000;
 /// Limits of a head that was accepted before.
 const LIMITS: HeadLimits =
     HeadLimits { head_bytes_max: usize::MAX, headers_max: usize::MAX, target_bytes_max: usize::MAX };
@@ -34,7 +39,7 @@ pub struct StoredResponse {
 }
 
 /// What it says about its use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Rules {
     /// It is validated before each use.
     pub(crate) asks_each_time: bool,
@@ -217,6 +222,34 @@ impl StoredResponse {
     /// Whether it may be used in place of an error that the application itself has sent.
     pub fn replaces_error(&self, now_ms: u64) -> bool {
         self.rules.if_error_ms.is_some() && self.replaces_failure(now_ms, 0)
+    }
+
+    /// Whether it is of use for long enough to be written to a disk.
+    pub(crate) fn is_worth_file(&self) -> bool {
+        let has_validator = self.head.get(b"etag").is_some() || self.head.get(b"last-modified").is_some();
+        has_validator || self.longest_ms() >= WORTH_FILE_MS
+    }
+
+    /// Whether it is another one after a 304 that has changed nothing but its times, for so short that the other one may
+    /// stay on a disk: after a restart, the application is asked once more.
+    pub(crate) fn is_short_renewal(&self, old: &Self) -> bool {
+        let of_time =
+            |name: &[u8]| [&b"date"[..], b"expires"].iter().any(|time| name.eq_ignore_ascii_case(time));
+        let fields = |stored: &Self| {
+            let fields = stored.head.fields().filter(|field| !of_time(field.name));
+            fields.map(|field| (field.name.to_vec(), field.value.to_vec())).collect::<Vec<_>>()
+        };
+        self.times.lifetime_ms < RENEWAL_MS
+            && self.body.as_ptr() == old.body.as_ptr()
+            && self.body.len() == old.body.len()
+            && self.rules == old.rules
+            && fields(self) == fields(old)
+    }
+
+    /// For how long it may be used, whatever happens, in milliseconds.
+    fn longest_ms(&self) -> u64 {
+        let stale = self.rules.while_revalidate_ms.max(self.rules.if_error_ms).unwrap_or(0);
+        self.times.lifetime_ms.saturating_add(stale)
     }
 
     /// Bytes that it takes.

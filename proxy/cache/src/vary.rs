@@ -1,5 +1,6 @@
 //! Which requests a stored response is for (RFC 9111 section 4.1).
 
+use serde::{Deserialize, Serialize};
 use sluice_http::{RequestHead, ResponseHead, is_same_name};
 
 use super::asked::{Caller, RequestFacts};
@@ -8,7 +9,7 @@ use super::asked::{Caller, RequestFacts};
 const FIELDS_MAX: usize = 16;
 
 /// Fields of requests that chose a response, in lower case, each with its value in the request that it was for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Vary {
     /// How that request came.
     origin: Vec<u8>,

@@ -1,8 +1,9 @@
 //! `caches`: where responses are kept that may be used again.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
-use super::codec::{Codec, Flag, Own, Table, keys, map, number};
+use super::codec::{Codec, File, Flag, Or, Own, Table, keys, map, number};
 use super::defaults::DAY_MS;
 use super::out::Out;
 use super::problem::quote;
@@ -32,7 +33,29 @@ pub struct Cache {
     pub obey_requests: bool,
     /// Whether responses are stored that set a cookie.
     pub store_set_cookie: bool,
+    /// Where responses are kept beyond memory, and beyond the process.
+    pub disk: Option<CacheDisk>,
 }
+
+/// Where a cache keeps responses beyond its memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheDisk {
+    /// The folder, in which each cache has one of its own.
+    pub folder: PathBuf,
+    /// Bytes of all files.
+    pub size_bytes_max: u64,
+    /// Maximum number of files; each takes about 64 bytes of memory.
+    pub files_max: u64,
+}
+
+keys! { CacheDisk {
+    // A tenth of the disk of a small server.
+    size_bytes_max: 1 << 30, number(1 << 20..=1 << 44);
+    // 16 MiB of memory.
+    files_max: 250_000, number(1..=1 << 26);
+} required {
+    folder: PathBuf::new(), "a folder that sluice may write to, such as /var/cache/sluice", File;
+}}
 
 keys! { Cache, settle consistent {
     // The pages and assets of a site, without its pictures.
@@ -51,6 +74,8 @@ keys! { Cache, settle consistent {
     obey_requests: false, Flag;
     // One client's session would otherwise become that of all.
     store_set_cookie: false, Flag;
+    // Writing costs; who asks for it names the folder.
+    disk: None, Or("off", map());
 }}
 
 /// The largest object takes a quarter of the memory at most: others are to stay.

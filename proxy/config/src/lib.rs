@@ -84,7 +84,7 @@ pub use assist::{
 };
 pub use auth::{Auth, BasicAuth, CertificateAuth, ForwardAuth};
 pub use buffering::{Buffering, Buffers};
-pub use caches::Cache;
+pub use caches::{Cache, CacheDisk};
 pub use cluster::{
     AutoLimit, Balance, CheckProtocol, Cluster, Ejection, Endpoint, HashKey, HealthCheck, MaxInFlight, Pool,
     Queue, QueueOrder, UpstreamProtocol,

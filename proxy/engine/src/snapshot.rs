@@ -7,6 +7,7 @@ use std::ops::Deref;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use arc_swap::{ArcSwap, Cache};
 use ipnet::IpNet;
@@ -271,6 +272,16 @@ impl Snapshot {
         if !self.config.trusted_proxies.is_empty() {
             self.bans.spare(|client| self.trusts_some_of(client));
         }
+    }
+
+    /// Lets the caches use their disks. Not before the snapshot is in force: others may have them.
+    pub fn start_caches(&self) {
+        self.caches.values().for_each(|store| store.start());
+    }
+
+    /// Lets the next process have the disks of the caches, with everything on them. Blocks.
+    pub fn close_caches(&self, deadline: Instant) {
+        self.caches.values().for_each(|store| store.close(deadline));
     }
 
     /// Directs the routes of deployed services, by name, to the services.

@@ -16,7 +16,7 @@ const PORTABLE: &[&str] = &["tokio", "nix", "rustix", "io-uring"];
 const LAYERS: &[Layer] = &[
     Layer { folder: "proxy/http", package: "sluice-http", without: PORTABLE },
     Layer { folder: "proxy/config", package: "sluice-config", without: PORTABLE },
-    Layer { folder: "proxy/cache", package: "sluice-cache", without: &["nix", "io-uring"] },
+    Layer { folder: "proxy/cache", package: "sluice-cache", without: &["io-uring"] },
     Layer { folder: "proxy/ring", package: "sluice-ring", without: &[] },
     Layer { folder: "proxy/kernel", package: "sluice-kernel", without: &[] },
     Layer {

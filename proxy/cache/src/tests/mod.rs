@@ -1,6 +1,7 @@
 //! The rules by tables, and the store by its bounds.
 #![allow(clippy::unwrap_used)]
 
+mod disk;
 mod fills;
 mod rules;
 mod store;
@@ -15,7 +16,7 @@ const LIMITS: HeadLimits = HeadLimits { head_bytes_max: 65_536, headers_max: 99,
 /// Sun, 06 Nov 1994 08:49:37 GMT.
 const NOW_MS: u64 = 784_111_777_000;
 
-fn request(fields: &str) -> RequestHead {
+pub(crate) fn request(fields: &str) -> RequestHead {
     let bytes = format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n").into_bytes();
     assert!(matches!(HeadScanner::new().scan(&bytes, &LIMITS), Ok(Scan::Complete(_))));
     let mut head = RequestHead::new();
@@ -45,7 +46,12 @@ fn asked<'r>(request: &'r RequestHead) -> RequestFacts<'r> {
 
 const WHEN: ExchangeTimes = ExchangeTimes { asked_ms: NOW_MS, received_ms: NOW_MS };
 
-fn admitted(request: &RequestHead, status: u16, fields: &str, config: &Cache) -> Result<Admission, Refusal> {
+pub(crate) fn admitted(
+    request: &RequestHead,
+    status: u16,
+    fields: &str,
+    config: &Cache,
+) -> Result<Admission, Refusal> {
     Admission::of(&asked(request), &response(status, fields), WHEN, config)
 }
 

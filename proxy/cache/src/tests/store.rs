@@ -93,7 +93,7 @@ fn an_operator_takes_out_by_url_prefix_and_tag() {
         (Purge::All, [false; 4]),
     ] {
         fill();
-        let taken = store.purge(&purge);
+        let (taken, _) = store.purge(&purge);
         assert_eq!((all(), taken), (left, left.iter().filter(|has| !*has).count() as u64), "{purge:?}");
     }
 }

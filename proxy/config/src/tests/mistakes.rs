@@ -83,6 +83,10 @@ const WHOLE: &[(&str, &str)] = &[
         "c.yaml:4: caches.a.object_max: is more than a quarter of memory_max; lower it, or raise memory_max",
     ),
     (
+        "caches: {a: {disk: {}}}",
+        "c.yaml:4: caches.a.disk: folder is missing; write a folder that sluice may write to, such as /var/cache/sluice",
+    ),
+    (
         "caches: {a b: {}}",
         "c.yaml:4: caches.\"a b\": \"a b\" is not a name here; write letters, digits and hyphens",
     ),

@@ -24,7 +24,7 @@ struct PurgeRequest {
 }
 
 /// Carries out an operation on caches.
-pub(super) fn answer(
+pub(super) async fn answer(
     snapshot: &Snapshot,
     method: &Method,
     path: &str,
@@ -37,6 +37,12 @@ pub(super) fn answer(
                 "bytes": store.bytes(),
                 "bytes_max": store.config().memory_bytes_max,
                 "resources": store.resources(),
+                "disk": store.on_disk().map(|disk| json!({
+                    "is_open": disk.is_open,
+                    "bytes": disk.bytes,
+                    "bytes_max": store.config().disk.as_ref().map(|disk| disk.size_bytes_max),
+                    "files": disk.files,
+                })),
             })
         });
         return Ok(json!({ "caches": caches.collect::<Vec<_>>() }));
@@ -51,7 +57,15 @@ pub(super) fn answer(
         let message = format!("no route uses a cache named {cache:?}; those in use: {known}");
         return Err(Failure::new(StatusCode::NOT_FOUND, &message));
     }
-    let purged: u64 = meant.iter().map(|(_, store)| store.purge(&purge)).sum();
+    let (mut purged, mut removals) = (0, Vec::new());
+    for (_, store) in meant {
+        let (resources, removal) = store.purge(&purge);
+        purged += resources;
+        removals.extend(removal);
+    }
+    for removal in removals {
+        removal.done().await;
+    }
     tracing::info!(request = %String::from_utf8_lossy(body), purged, "an operator has purged caches");
     Ok(json!({ "purged": purged }))
 }

@@ -58,6 +58,8 @@ enum End {
     HandedOver,
 }
 
+/// How long the end waits at most until the caches are on their disks.
+const CLOSE_MAX: Duration = Duration::from_secs(10);
 /// When the start is over for all threads; nothing depends on it but the memory that sluice shows.
 const STARTED_AFTER: Duration = Duration::from_secs(1);
 
@@ -243,6 +245,14 @@ impl<'a> Control<'a> {
         stage.send_replace(if end == End::Told { Stage::Drain } else { Stage::HandOver });
         let deadline = Instant::now() + patience;
         let joined = tokio::task::spawn_blocking(move || join(deadline));
+        let live = self.live.load_full();
+        let close = move || live.close_caches(Instant::now() + CLOSE_MAX);
+        let joined = async {
+            let joined = joined.await;
+            // Afterwards: until then, requests may change what is there.
+            let _ = tokio::task::spawn_blocking(close).await;
+            joined
+        };
         tokio::select! {
             joined = joined => {
                 if joined.unwrap_or(false) {

@@ -42,7 +42,7 @@ impl Api for Operator {
     }
 
     async fn caches(&self, method: &Method, path: &str, body: &[u8]) -> Result<Value, Failure> {
-        caches::answer(&self.reloader.site.live.load(), method, path, body)
+        caches::answer(&self.reloader.site.live.load_full(), method, path, body).await
     }
 
     async fn services(&self, method: &Method, path: &str, body: &[u8]) -> Result<Value, Failure> {

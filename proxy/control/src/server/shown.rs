@@ -6,7 +6,9 @@ use std::sync::Arc;
 use sluice_core::clock;
 use sluice_core::cluster::{EndpointAddress, QueueCounts};
 use sluice_core::metrics::Row;
-use sluice_core::metrics::{CacheSize, CertificateStatus, EndpointStatus, QueueStatus, Status};
+use sluice_core::metrics::{
+    CacheDiskStatus, CacheSize, CertificateStatus, EndpointStatus, QueueStatus, Status,
+};
 use sluice_core::tls::{Certificate, Terminators, now_unix_s};
 use sluice_engine::snapshot::Snapshot;
 
@@ -26,6 +28,11 @@ pub(super) fn status(snapshot: &Snapshot) -> Status {
         name: store.name.clone(),
         bytes: store.bytes(),
         resources: store.resources(),
+        disk: store.on_disk().map(|disk| CacheDiskStatus {
+            bytes: disk.bytes,
+            files: disk.files,
+            events: [disk.read, disk.written, disk.damaged, disk.failed],
+        }),
     });
     let caches = caches.collect();
     let mut status = Status { limits, caches, bans: snapshot.bans.counts(now_ms), ..Status::default() };

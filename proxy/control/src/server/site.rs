@@ -150,6 +150,7 @@ impl Site {
         self.clusters.borrow_mut().extend(managed);
         self.write_state_files();
         self.watch_networks();
+        self.live.load().start_caches();
     }
 
     /// Watches the files of networks of the current configuration.
@@ -208,6 +209,7 @@ impl Site {
         }
         let snapshot = Arc::new(attached.snapshot(&config, clusters, equipment, Some(&old)));
         self.live.store(Arc::clone(&snapshot));
+        snapshot.start_caches();
         snapshot.spare_trusted();
         self.file.replace(config);
         let closing = self.listeners.switch(plan, &tls, opened, held);
@@ -252,6 +254,7 @@ impl Site {
         for said in advice::newly_shadowed(&old.config.routes, &next.config.routes) {
             tracing::warn!("a deployed service takes requests from a rule of the file: {said}");
         }
+        next.start_caches();
         self.live.store(Arc::new(next));
         tls.iter().for_each(|tls| self.listeners.terminators.switch(tls));
         Ok(())

@@ -37,7 +37,7 @@ use crate::record::BodyPath;
 pub use abuse::Abuse;
 pub use acme_board::{AcmeStatus, AskOutcome, AttemptOutcome};
 pub use acme_board::{Board, Row};
-pub use caches::CacheSize;
+pub use caches::{CacheDiskStatus, CacheSize};
 pub use counted::Counted;
 pub use event::Event;
 pub use handshakes::CertificateStatus;

@@ -1,11 +1,17 @@
 //! A request that changes something: what is kept of it is no longer right (RFC 9111 section 4.4).
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use sluice_cache::Resource;
+use sluice_cache::{Removal, Resource};
 use sluice_http::{RequestHead, ResponseHead};
 
+use tokio::time::timeout;
+
 use crate::snapshot::Snapshot;
+
+/// How long a response waits at most until what it has changed is gone from a disk. One that takes longer hangs.
+const REMOVAL_MAX: Duration = Duration::from_secs(10);
 
 /// A request with an unsafe method.
 pub(crate) struct Change<'a> {
@@ -21,20 +27,26 @@ impl<'a> Change<'a> {
         changes.then(|| Self { snapshot, host, target: head.path_and_query() })
     }
 
-    /// Takes what has changed out of all caches, unless the response says that nothing has.
-    pub(crate) fn forget(&self, response: &ResponseHead) {
+    /// Takes what has changed out of all caches, unless the response says that nothing has. The future is done once it is
+    /// gone from their disks as well.
+    pub(crate) async fn forget(&self, response: &ResponseHead) {
         if !matches!(response.status(), 200..=399) {
             return;
         }
         let named = [&b"location"[..], b"content-location"].map(|name| response.get(name));
         let named =
             named.into_iter().flatten().filter_map(|location| target_of(location, self.host, self.target));
-        for target in named.chain([self.target.to_vec()]) {
-            self.forget_target(&target);
+        let targets = named.chain([self.target.to_vec()]);
+        let removals: Vec<Removal> = targets.flat_map(|target| self.forget_target(&target)).collect();
+        for removal in removals {
+            if timeout(REMOVAL_MAX, removal.done()).await.is_err() {
+                tracing::warn!("the disk of a cache does not remove what a request has changed");
+            }
         }
     }
 
-    fn forget_target(&self, target: &[u8]) {
+    fn forget_target(&self, target: &[u8]) -> Vec<Removal> {
+        let mut removals = Vec::new();
         for store in self.snapshot.caches.values() {
             let is_kept_here =
                 |cache: &Option<Arc<_>>| cache.as_ref().is_some_and(|cache| Arc::ptr_eq(cache, store));
@@ -46,8 +58,10 @@ impl<'a> Change<'a> {
                     key
                 })
                 .collect();
-            store.forget((&self.host.to_ascii_lowercase(), target), keys.iter().map(Vec::as_slice));
+            let place = (&self.host.to_ascii_lowercase()[..], target);
+            removals.extend(store.forget(place, keys.iter().map(Vec::as_slice)));
         }
+        removals
     }
 }
 

@@ -1,5 +1,6 @@
 //! Looks for the response of a route with a cache, and decides which request goes to the application for it.
 
+use std::cell::Cell;
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use sluice_core::clock;
 use sluice_core::error::Reason;
 use sluice_http::Method;
 use sluice_net::stream::Stream;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::account::Account;
 use super::{Connection, Next};
@@ -53,6 +54,8 @@ struct Look<'l> {
     has_credentials: bool,
     /// When it came, in milliseconds since 1970.
     since_ms: u64,
+    /// Whether the disk of the cache has been asked.
+    has_loaded: Cell<bool>,
 }
 
 /// What a request has waited for.
@@ -73,6 +76,8 @@ enum LookOutcome {
     AnswerAndAsk(Arc<StoredResponse>),
     /// The request goes to the application.
     Go(Errand),
+    /// It looks again once the disk has been read.
+    Load,
     /// It waits for another one.
     Wait(ResponseWait, Option<Arc<StoredResponse>>),
 }
@@ -118,6 +123,10 @@ impl Connection {
                     return Break(if keep_alive { Next::KeepAlive } else { self.last_answer(transfer) });
                 }
                 LookOutcome::Go(errand) => return Continue(errand),
+                LookOutcome::Load => match self.unless_gone(look.load(), transfer).await {
+                    Some(()) => continue,
+                    None => return Break(self.leave(account)),
+                },
                 LookOutcome::Wait(wait, stale) => (wait, stale),
             };
             let until = patience.min(wait.until.into());
@@ -183,7 +192,15 @@ impl Connection {
             || entry.guard.is_some()
             || (account.trusted && names_certificate(head));
         let has_credentials = is_known || head.get(b"authorization").is_some();
-        Look { store, entry, key, origin, has_credentials, since_ms: clock::unix_ms() }
+        Look {
+            store,
+            entry,
+            key,
+            origin,
+            has_credentials,
+            since_ms: clock::unix_ms(),
+            has_loaded: Cell::new(false),
+        }
     }
 
     fn caller<'c>(&'c self, look: &'c Look<'_>) -> Caller<'c> {
@@ -219,6 +236,8 @@ impl Connection {
                 (Some(stored), Some(signature), "stale")
             }
             Lookup::Passed => return LookOutcome::Go(Errand::Fill(Box::new(look.fill(None)))),
+            Lookup::OnDisk if !look.has_loaded.get() => return LookOutcome::Load,
+            Lookup::OnDisk => (None, None, "uri-miss"),
             Lookup::Nothing { signature } => {
                 let why = if signature.is_some() { "vary-miss" } else { "uri-miss" };
                 (None, signature, why)
@@ -291,6 +310,23 @@ impl Connection {
 impl Look<'_> {
     fn replaces_failure(&self, stored: &StoredResponse) -> bool {
         stored.replaces_failure(clock::unix_ms(), self.store.config().stale_on_failure_ms)
+    }
+
+    /// Has its response read from the disk of the cache, once for all that ask for it, if the disk is not too slow.
+    async fn load(&self) {
+        self.has_loaded.set(true);
+        let key = [&b"\0disk\0"[..], &self.key].concat();
+        match self.store.turn(&key, false) {
+            Turn::First(ticket) => {
+                if let Some(loading) = self.store.loading() {
+                    let key = self.key.clone();
+                    let most = Duration::from_millis(self.store.config().wait_max_ms);
+                    let _ = timeout(most, tokio::task::spawn_blocking(move || loading.load(&key))).await;
+                }
+                ticket.settle(Outcome::Stored);
+            }
+            Turn::Later(mut wait) => _ = timeout_at(wait.until.into(), wait.outcome()).await,
+        }
     }
 
     fn purpose(&self) -> Purpose {

@@ -95,7 +95,7 @@ pub(super) async fn run(
     }
     // Before a byte goes on: its client may ask for what has changed as soon as it has the response.
     if let Some(change) = answer.change {
-        change.forget(from.head);
+        change.forget(from.head).await;
     }
     let waited_for = answer.request.expect() == Expect::Continue && !was_continued;
     from.is_early = !shared.uploaded.get() || waited_for;

@@ -66,6 +66,15 @@ struct ListedCache {
     bytes: u64,
     bytes_max: u64,
     resources: u64,
+    disk: Option<ListedDisk>,
+}
+
+#[derive(Deserialize)]
+struct ListedDisk {
+    /// Not while another process has the folder.
+    is_open: bool,
+    bytes: u64,
+    bytes_max: Option<u64>,
 }
 
 impl CacheArgs {
@@ -102,13 +111,22 @@ impl CacheArgs {
 }
 
 fn table(caches: &[ListedCache]) -> String {
-    let row = |name: &str, used: &str, most: &str, resources: &str| {
-        format!("{name:<20}  {used:>12}  {most:>12}  {resources:>10}\n")
+    let row = |name: &str, [memory, most, resources, disk, disk_most]: [&str; 5]| {
+        format!("{name:<20}  {memory:>12}  {most:>12}  {resources:>10}  {disk:>12}  {disk_most:>12}\n")
     };
     let rows = caches.iter().map(|cache| {
-        row(&cache.name, &megabytes(cache.bytes), &megabytes(cache.bytes_max), &cache.resources.to_string())
+        let disk = match &cache.disk {
+            None => "-".to_owned(),
+            Some(disk) if !disk.is_open => "waiting".to_owned(),
+            Some(disk) => megabytes(disk.bytes),
+        };
+        let disk_most = cache.disk.as_ref().and_then(|disk| disk.bytes_max);
+        let disk_most = disk_most.map_or_else(|| "-".to_owned(), megabytes);
+        let (memory, most) = (megabytes(cache.bytes), megabytes(cache.bytes_max));
+        row(&cache.name, [&memory, &most, &cache.resources.to_string(), &disk, &disk_most])
     });
-    std::iter::once(row("CACHE", "MEMORY", "MAX", "URLS")).chain(rows).collect()
+    let names = row("CACHE", ["MEMORY", "MAX", "URLS", "DISK", "MAX"]);
+    std::iter::once(names).chain(rows).collect()
 }
 
 fn megabytes(bytes: u64) -> String {
@@ -121,12 +139,28 @@ mod tests {
 
     #[test]
     fn the_table_shows_what_is_held() {
-        let cache =
-            ListedCache { name: "pages".to_owned(), bytes: 1 << 19, bytes_max: 64 << 20, resources: 12 };
-        let lines: Vec<String> = table(&[cache])
+        let disk = ListedDisk { is_open: true, bytes: 1 << 20, bytes_max: Some(1 << 30) };
+        let cache = |name: &str, disk| ListedCache {
+            name: name.to_owned(),
+            bytes: 1 << 19,
+            bytes_max: 64 << 20,
+            resources: 12,
+            disk,
+        };
+        let waiting = ListedDisk { is_open: false, bytes: 0, bytes_max: Some(1 << 30) };
+        let caches = [cache("pages", None), cache("files", Some(disk)), cache("new", Some(waiting))];
+        let lines: Vec<String> = table(&caches)
             .lines()
             .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
             .collect();
-        assert_eq!(lines, ["CACHE MEMORY MAX URLS", "pages 0.5 MiB 64.0 MiB 12"]);
+        assert_eq!(
+            lines,
+            [
+                "CACHE MEMORY MAX URLS DISK MAX",
+                "pages 0.5 MiB 64.0 MiB 12 - -",
+                "files 0.5 MiB 64.0 MiB 12 1.0 MiB 1024.0 MiB",
+                "new 0.5 MiB 64.0 MiB 12 waiting 1024.0 MiB",
+            ]
+        );
     }
 }

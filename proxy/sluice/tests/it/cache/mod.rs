@@ -1,6 +1,7 @@
 //! The shared cache: what comes from it, what does not, and who asks the application.
 
 mod collapsing;
+mod disk;
 mod poisoning;
 mod purging;
 mod storing;
