@@ -11,6 +11,7 @@ mod directives;
 mod disk;
 mod fills;
 mod freshness;
+mod hints;
 mod key;
 mod purge;
 mod room;

@@ -33,6 +33,8 @@ pub struct Cache {
     pub obey_requests: bool,
     /// Whether responses are stored that set a cookie.
     pub store_set_cookie: bool,
+    /// Whether browsers are told the links of a stored response while the application is asked.
+    pub early_hints: bool,
     /// Where responses are kept beyond memory, and beyond the process.
     pub disk: Option<CacheDisk>,
 }
@@ -74,6 +76,8 @@ keys! { Cache, settle consistent {
     obey_requests: false, Flag;
     // One client's session would otherwise become that of all.
     store_set_cookie: false, Flag;
+    // Some clients understand no 103, and some pages have links that are not worth it.
+    early_hints: false, Flag;
     // Writing costs; who asks for it names the folder.
     disk: None, Or("off", map());
 }}

@@ -481,6 +481,7 @@ prop_compose! {
                 stale_on_failure_ms: 60_000,
                 obey_requests: via,
                 store_set_cookie: !via,
+                early_hints: via,
                 disk: via.then(|| CacheDisk { folder: "/var/cache".into(), size_bytes_max: 1 << 20, files_max: 9 }),
             })]),
             file_cache: FileCache { memory_bytes_max: 1 << 20, object_bytes_max: 4096, recheck_ms: 5 },

@@ -103,6 +103,11 @@ impl Fill {
         }
     }
 
+    /// The stored response that may still be right.
+    pub(crate) fn stale(&self) -> Option<&Arc<StoredResponse>> {
+        self.purpose.stale.as_ref()
+    }
+
     /// Whether no client waits for it.
     pub(crate) fn is_detached(&self) -> bool {
         self.purpose.is_detached

@@ -16,6 +16,7 @@ use sluice_net::stream::Stream;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::account::Account;
+use super::hints::Hints;
 use super::{Connection, Next};
 use crate::body::Transfer;
 use crate::cache::{CacheStatus, Fill, Purpose, Sink, is_plain_request, names_certificate, write_origin};
@@ -37,7 +38,7 @@ pub(super) enum Errand {
 }
 
 /// How long a client waits for a response at most, in milliseconds: as long as for one of the application.
-fn patience_ms(entry: &RouteEntry) -> u64 {
+pub(super) fn patience_ms(entry: &RouteEntry) -> u64 {
     let of_cluster = match &entry.target {
         Target::Cluster(cluster) => cluster.config.response_timeout_ms,
         Target::Service(_) | Target::Local => sluice_config::Cluster::default().response_timeout_ms,
@@ -46,9 +47,9 @@ fn patience_ms(entry: &RouteEntry) -> u64 {
 }
 
 /// What a request is to the cache.
-struct Look<'l> {
-    store: &'l Arc<Store>,
-    entry: &'l RouteEntry,
+pub(super) struct Look<'l> {
+    pub(super) store: &'l Arc<Store>,
+    pub(super) entry: &'l RouteEntry,
     key: Vec<u8>,
     origin: Vec<u8>,
     has_credentials: bool,
@@ -104,6 +105,7 @@ impl Connection {
         let patience = Instant::now() + Duration::from_millis(patience_ms(entry));
         let mut waited = WaitReason::Never;
         let mut looks = 0;
+        let mut hints = Hints::Unsent;
         loop {
             let (mut wait, stale) = match self.see(&look, waited) {
                 LookOutcome::Answer(stored, status) => {
@@ -122,12 +124,20 @@ impl Connection {
                     let keep_alive = self.answer_and_record(account, &local, self.may_continue(), None).await;
                     return Break(if keep_alive { Next::KeepAlive } else { self.last_answer(transfer) });
                 }
-                LookOutcome::Go(errand) => return Continue(errand),
+                LookOutcome::Go(errand) => {
+                    if let Errand::Fill(fill) = &errand {
+                        self.send_hints(fill.stale(), &look, account, &mut hints).await;
+                    }
+                    return Continue(errand);
+                }
                 LookOutcome::Load => match self.unless_gone(look.load(), transfer).await {
                     Some(()) => continue,
                     None => return Break(self.leave(account)),
                 },
-                LookOutcome::Wait(wait, stale) => (wait, stale),
+                LookOutcome::Wait(wait, stale) => {
+                    self.send_hints(stale.as_ref(), &look, account, &mut hints).await;
+                    (wait, stale)
+                }
             };
             let until = patience.min(wait.until.into());
             let Some(outcome) = self.unless_gone(timeout_at(until, wait.outcome()), transfer).await else {

@@ -10,6 +10,7 @@ mod cluster;
 mod cors;
 mod file_body;
 mod files;
+mod hints;
 mod forward;
 mod head;
 mod held;
