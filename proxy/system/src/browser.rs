@@ -189,6 +189,11 @@ impl Browser {
         BASE64.decode(shot["data"].as_str().context("no picture")?.as_bytes()).context("no picture")
     }
 
+    /// The events of a name so far.
+    pub(crate) fn events<'b>(&'b self, name: &'b str) -> impl Iterator<Item = &'b Value> {
+        self.events.iter().filter(move |event| event["method"] == name).map(|event| &event["params"])
+    }
+
     /// Addresses that the page has requested so far.
     pub(crate) fn requests(&self) -> Vec<String> {
         let sent = self.events.iter().filter(|event| event["method"] == "Network.requestWillBeSent");

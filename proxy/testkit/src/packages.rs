@@ -21,6 +21,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("curl", "curl"),
     ("dpkg", "dpkg"),
     ("go", "golang-go"),
+    ("h2load", "nghttp2-client"),
     ("haproxy", "haproxy"),
     ("ip", "iproute2"),
     ("mandoc", "mandoc"),

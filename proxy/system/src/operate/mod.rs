@@ -1,9 +1,10 @@
 //! Operations on a running sluice, with real servers behind it and real load, and conformance tools of others: `cargo
-//! xtask test deploys`, `upgrade`, `contract`, `h2spec`, `grpc` and `migration`.
+//! xtask test deploys`, `upgrade`, `contract`, `encodings`, `h2spec`, `grpc` and `migration`.
 
 mod client;
 mod contract;
 mod deploys;
+mod encodings;
 mod examples;
 mod forwarder;
 mod grpc;
@@ -35,6 +36,9 @@ const CHECKS: &[Check] = &[
     ("contract::conforms", &["python3"], contract::conforms),
     ("examples::compose", &["python3"], examples::compose),
     ("examples::kubernetes", &["python3"], examples::kubernetes),
+    ("encodings::curl", &["nginx", "curl"], encodings::curl),
+    ("encodings::h2load", &["nginx", "h2load"], encodings::h2load),
+    ("encodings::chromium", &["nginx"], encodings::chromium),
     ("h2spec::strict", &["go"], h2spec::strict),
     ("grpc::calls", &["go", "python3"], grpc::calls),
     ("migration::nginx", &["python3", "nginx"], migration::nginx),

@@ -42,12 +42,17 @@ impl Site {
     /// # Errors
     /// When it does not start; with its log.
     pub(super) fn start(name: &str, binary: &Path, keys: Value) -> Result<Self> {
+        let [address] = free_ports(Ipv4Addr::LOCALHOST.into())?.map(local);
+        Self::start_at(name, binary, address, keys)
+    }
+
+    /// The same, at this address, for keys with listeners.
+    pub(super) fn start_at(name: &str, binary: &Path, address: SocketAddr, keys: Value) -> Result<Self> {
         let folder = workspace::scratch("operate")?.join(name);
         if folder.exists() {
             fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
         }
         fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
-        let [address] = free_ports(Ipv4Addr::LOCALHOST.into())?.map(local);
         let mut config = json!({
             "listeners": [{"name": "web", "address": address}],
             "control": format!("unix:{}", folder.join("control.sock").display()),
