@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Responses from a cache beside nginx (proxy_cache) and Varnish, interleaved.
 
-    bench/cache.py --sluice BINARY [--rounds 15] [--seconds 2] [--workers 1] [--out DIR]
+    bench/cache.py --sluice BINARY [--before BINARY] [--rounds 15] [--seconds 2] [--workers 1] [--out DIR]
 
 One nginx is the application. Every server keeps its responses of 1 KB and 64 KB, with as many workers, all the time. A
 round loads each of them in turn with wrk, for each size, in an order that rotates. `files` is sluice with a file of the same
-content, for what a hit costs beside it. The result is the median of the ratios of each round, with the smallest and the
+content, for what a hit costs beside it; `disk` is one whose cache has a disk as well; `before` is another build of sluice, if
+one is named. The result is the median of the ratios of each round, with the smallest and the
 largest, for requests a second, p99, and the CPU of the server a request. The body of one response of each is compared first,
 and the application must not see a request during the rounds. Needs wrk, nginx and, for Varnish, varnishd.
 """
@@ -52,6 +53,7 @@ def cached_by_varnish(folder, port, workers, app):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sluice", required=True)
+    parser.add_argument("--before")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--seconds", type=int, default=2)
     parser.add_argument("--workers", type=int, default=1)
@@ -75,8 +77,12 @@ def main():
                   "routes": [{"cluster": "app", "cache": "default"}]}
         servers = {}
         files = {**common, "routes": [{"files": {"root": folder + "/www"}}]}
-        for name, config in {"sluice": cached, "files": files}.items():
-            process, port = started.enter_context(sluice(arguments.sluice, config, folder, name))
+        on_disk = {**cached, "caches": {"default": {"disk": {"folder": folder + "/disk"}}}}
+        for name, config in {"sluice": cached, "files": files, "disk": on_disk, "before": cached}.items():
+            binary = arguments.before if name == "before" else arguments.sluice
+            if not binary:
+                continue
+            process, port = started.enter_context(sluice(binary, config, folder, name))
             servers[name] = (process.pid, port)
         for name, start, command in [("nginx", cached_by_nginx, "nginx"), ("varnish", cached_by_varnish, "varnishd")]:
             if shutil.which(command):

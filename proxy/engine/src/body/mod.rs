@@ -254,7 +254,7 @@ impl Transfer {
     }
 
     /// Whether received bytes are sent unchanged.
-    fn is_plain(&self) -> bool {
+    pub(crate) fn is_plain(&self) -> bool {
         !self.chunked && self.encoder.is_none() && !matches!(self.source, Source::Chunked(_))
     }
 

@@ -21,6 +21,11 @@ use crate::snapshot::RouteEntry;
 const OF_BODY: [&[u8]; 5] =
     [b"content-type", b"content-encoding", b"content-language", b"content-length", b"content-range"];
 
+/// A shorter body is copied, and sent with its head by the ring, together with those of other connections.
+const SHARED_BYTES_MIN: u64 = 16 * 1024;
+/// How much of a body is sent before other connections get their turn.
+const SHARED_BYTES_STEP: usize = 256 * 1024;
+
 impl Connection {
     /// Responds with a stored response, or with what the conditions of the request come to. `of_exchange` is the policy
     /// of the exchange that has just brought it.
@@ -157,6 +162,13 @@ impl Connection {
             opening.submit(&mut self.io.writer, Some(Trailers::NONE));
             return self.quieten().await;
         };
+        if let Some(part) = plan.only_part().filter(|part| part.length() >= SHARED_BYTES_MIN)
+            && self.io.writer.stream().is_socket()
+            && transfer.is_plain()
+        {
+            let out = opening.begin(&mut self.io.writer, false).map_err(|_| Reason::ClientGone)?;
+            return self.send_shared(out, &body[part.first as usize..=part.last as usize], progress).await;
+        }
         let worker = std::rc::Rc::clone(&self.worker);
         let appetite = Appetite::new(&worker.resources().buffers, Some(plan.length()), SMALL_BYTES);
         let step = appetite.bytes();
@@ -171,6 +183,29 @@ impl Connection {
         }
         progress.bytes_out += transfer.sent_bytes();
         self.submit(out, true).await?;
+        self.quieten().await
+    }
+}
+
+impl Connection {
+    /// Sends the head and a body of which the cache keeps the only copy.
+    async fn send_shared(
+        &mut self,
+        mut head: Vec<u8>,
+        body: &[u8],
+        progress: &mut Progress,
+    ) -> Result<(), Reason> {
+        let mut steps = body.chunks(SHARED_BYTES_STEP).peekable();
+        while let Some(step) = steps.next() {
+            let io = &mut self.io;
+            let sent =
+                io.deadline.run(io.writer.send_shared(std::mem::take(&mut head), step, &io.deadline)).await;
+            sent.ok_or(Reason::ClientStalled)?.map_err(|_| Reason::ClientGone)?;
+            progress.bytes_out += step.len() as u64;
+            if steps.peek().is_some() {
+                tokio::task::yield_now().await;
+            }
+        }
         self.quieten().await
     }
 }

@@ -1,7 +1,7 @@
 //! The sending direction of a stream: at most one send in progress.
 
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -135,6 +135,26 @@ impl Writer {
             Err(error) => _ = self.broken.get_or_insert(error.kind()),
         }
         sent
+    }
+
+    /// Sends `head` and then bytes that others have as well, which are not copied. The stream must be a socket. Each part
+    /// counts as activity on `deadline`.
+    ///
+    /// # Errors
+    /// Those of sendmsg(2). Everything later fails with the same error.
+    pub async fn send_shared(&mut self, head: Vec<u8>, shared: &[u8], deadline: &Deadline) -> io::Result<()> {
+        self.settle(deadline).await?;
+        let socket = self.stream.socket().ok_or(io::ErrorKind::InvalidInput)?.clone();
+        let mut done = 0;
+        while done < head.len() + shared.len() {
+            let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+            let of_head = &head[done.min(head.len())..];
+            let rest = [IoSlice::new(of_head), IoSlice::new(&shared[done.saturating_sub(head.len())..])];
+            let sent = SockRef::from(&socket).send_vectored_with_flags(&rest, flags);
+            done += self.sent_or_room(&socket, sent, deadline).await?;
+        }
+        self.last = head;
+        Ok(())
     }
 
     /// Sends `head` and then a range of a file, which is not copied. The stream must be a socket. Each part counts as
