@@ -10,6 +10,9 @@ const BY_DEFAULT: [u16; 12] = [200, 203, 204, 206, 300, 301, 308, 404, 405, 410,
 /// The part of the time since its last change for which a response is taken to stay as it is (section 4.2.2).
 const HEURISTIC_PART: u64 = 10;
 
+/// A step back of the clock that does not count, in milliseconds.
+const CLOCK_STEP_MS: u64 = 10_000;
+
 /// When a response was asked for and received, in milliseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExchangeTimes {
@@ -59,6 +62,10 @@ impl Times {
 
     /// How old it is, in milliseconds (section 4.2.3).
     pub(crate) fn age_ms(&self, now_ms: u64) -> u64 {
+        if self.received_ms > now_ms.saturating_add(CLOCK_STEP_MS) {
+            // The clock was set back, and nobody knows for how long it has been here.
+            return u64::MAX;
+        }
         self.initial_ms.saturating_add(now_ms.saturating_sub(self.received_ms))
     }
 

@@ -154,15 +154,31 @@ impl Store {
     /// Whether its table can go on with other settings.
     pub fn can_become(&self, config: &Cache) -> bool {
         let now = self.config.load();
-        let place = |config: &Cache| config.disk.as_ref().map(|disk| (disk.folder.clone(), disk.files_max));
-        parts(config) == parts(&now) && place(config) == place(&now)
+        // Cookies that were kept must not be given to others any more.
+        let is_stricter = now.store_set_cookie && !config.store_set_cookie;
+        let has_same_disk = match (&self.disk, &config.disk) {
+            (None, None) => true,
+            (Some(disk), Some(config)) => disk.can_become(config),
+            _ => false,
+        };
+        parts(config) == parts(&now) && has_same_disk && !is_stricter
     }
 
     /// Begins to use its disk, if it has one, and has not begun.
-    pub fn start(&self) {
+    pub fn start(self: &Arc<Self>) {
         if let Some(disk) = &self.disk {
-            disk.start();
+            let store = Arc::downgrade(self);
+            disk.start(move |purge| {
+                if let Some(store) = store.upgrade() {
+                    store.take_out(purge, |_| None);
+                }
+            });
         }
+    }
+
+    /// The process ends: another one is told of what changes from now on.
+    pub fn drain(&self) {
+        self.disk.iter().for_each(Disk::drain);
     }
 
     /// Writes to its disk what is not there yet, and lets another process have it. Blocks, not for longer than that.
@@ -280,20 +296,30 @@ impl Store {
     }
 
     /// Reads the responses of a resource from its disk, unless there are some in memory. Blocks.
-    fn load(&self, key: &[u8]) {
+    fn load(&self, key: &[u8], now_ms: u64) {
         let Some(disk) = &self.disk else { return };
+        let Some((entry, size)) = disk.entry(key) else { return };
+        // Before anything is read.
+        let config = self.config.load();
+        let most = config.memory_bytes_max;
+        let mut room = Room::new(&self.taken, (u64::MAX, most + most / MORE_PART));
+        if !room.grow(size) {
+            return;
+        }
         // Not amid a removal, which has its number before the file is out of reach.
         let epoch = {
             let _changing = self.changing();
             self.epoch()
         };
-        let Some(responses) = disk.read(key) else { return };
+        // The settings may have changed, or the clock may have been set back.
+        let is_right = |stored: &StoredResponse| {
+            stored.times.received_ms <= now_ms && (config.store_set_cookie || !stored.sets_cookie())
+        };
+        let Some(responses) = disk.read(key, entry, is_right) else { return };
         let bytes: u64 = responses.iter().map(|stored| stored.body().len() as u64).sum();
         let weight: u64 = responses.iter().map(|stored| stored.bytes() as u64).sum();
         let is_too_heavy = weight + PLACE_BYTES + key.len() as u64 > self.room_in_part();
-        let most = self.config.load().memory_bytes_max;
-        let mut room = Room::new(&self.taken, (u64::MAX, most + most / MORE_PART));
-        if is_too_heavy || !room.grow(bytes) {
+        if is_too_heavy {
             return;
         }
         room.fit(bytes);
@@ -302,7 +328,8 @@ impl Store {
             responses.into_iter().map(|stored| Arc::new(stored.within(Some(Arc::clone(&room))))).collect();
         let mut changing = self.changing();
         let is_newer_here = matches!(self.table.peek(key), Some(Slot::Variants(_)));
-        if !is_newer_here && !self.is_removed(key, epoch, &changing) {
+        let is_present = disk.is_still(key, entry) && !self.is_removed(key, epoch, &changing);
+        if !is_newer_here && is_present {
             changing.note_change(key);
             self.table.insert(key.into(), Slot::Variants(variants));
         }
@@ -337,7 +364,7 @@ impl Store {
         let number = self.removed.fetch_add(1, SeqCst);
         changing.places[number as usize % REMOVALS] = self.hasher.hash_one(place);
         keys.clone().for_each(|key| _ = self.table.remove(key));
-        Removal::of(self.disk.as_ref().and_then(|disk| disk.remove(keys)))
+        self.disk.as_ref().and_then(|disk| disk.remove(place, keys))
     }
 
     /// Takes out one response of a resource: it is no longer right, or there is no room for a newer one.
@@ -360,12 +387,21 @@ impl Store {
     /// Takes out what an operator names; returns how many resources that were in memory, and the removal of what is on
     /// its disk: nobody gets that any more, but its files go one after the other.
     pub fn purge(&self, purge: &Purge) -> (u64, Option<Removal>) {
+        self.take_out(purge, |disk| disk.purge(purge))
+    }
+
+    /// Takes it out of memory, and in the same moment of the disk.
+    fn take_out(
+        &self,
+        purge: &Purge,
+        of_disk: impl FnOnce(&Disk) -> Option<Removal>,
+    ) -> (u64, Option<Removal>) {
         let _one_at_a_time = self.purging.lock().unwrap_or_else(PoisonError::into_inner);
         let mut changing = self.changing();
         // Requests under way may bring what is to go.
         changing.of_many = self.removed.fetch_add(1, SeqCst) + 1;
         changing.amid_purge = Some(Vec::new());
-        let removal = self.disk.as_ref().and_then(|disk| disk.purge(purge));
+        let removal = self.disk.as_ref().and_then(of_disk);
         // The table is long, and workers wait for the lock.
         drop(changing);
         let taken = AtomicU64::new(0);
@@ -388,7 +424,7 @@ impl Store {
                 self.disk.iter().for_each(|disk| disk.drop_file(&key));
             }
         }
-        (taken.into_inner(), Removal::of(removal))
+        (taken.into_inner(), removal)
     }
 
     /// Room for a body that is arriving, of a length if that is known. `None` if it is too large, or if all bodies
@@ -427,8 +463,8 @@ pub struct Loading {
 
 impl Loading {
     /// Reads the responses of a resource into memory, if they may be used. Blocks.
-    pub fn load(self, key: &[u8]) {
-        self.store.load(key);
+    pub fn load(self, key: &[u8], now_ms: u64) {
+        self.store.load(key, now_ms);
     }
 }
 

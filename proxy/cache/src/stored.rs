@@ -224,6 +224,11 @@ impl StoredResponse {
         self.rules.if_error_ms.is_some() && self.replaces_failure(now_ms, 0)
     }
 
+    /// Whether clients get a cookie with it.
+    pub(crate) fn sets_cookie(&self) -> bool {
+        self.head.get(b"set-cookie").is_some() || self.head.get(b"set-cookie2").is_some()
+    }
+
     /// Whether it is of use for long enough to be written to a disk.
     pub(crate) fn is_worth_file(&self) -> bool {
         let has_validator = self.head.get(b"etag").is_some() || self.head.get(b"last-modified").is_some();

@@ -105,8 +105,8 @@ pub(super) const CACHES: Own<BTreeMap<String, Cache>> = Own {
 fn caches(item: &Item<'_>) -> BTreeMap<String, Cache> {
     let mut caches = BTreeMap::new();
     for (name, item) in item.entries(CACHES_MAX) {
-        // Cache-Status names it.
-        if name.len() > text::NAME_BYTES_MAX || !text::is_token(&name) {
+        // Cache-Status names it, and its folder.
+        if name.len() > text::NAME_BYTES_MAX || !text::is_token(&name) || name.starts_with('.') {
             item.mistake(format!("{} is not a name here; write letters, digits and hyphens", quote(&name)));
         }
         caches.extend(map().read(&item).map(|cache| (name, cache)));

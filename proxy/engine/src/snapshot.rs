@@ -276,7 +276,12 @@ impl Snapshot {
 
     /// Lets the caches use their disks. Not before the snapshot is in force: others may have them.
     pub fn start_caches(&self) {
-        self.caches.values().for_each(|store| store.start());
+        self.caches.values().for_each(Store::start);
+    }
+
+    /// The process ends: others are told of what changes from now on.
+    pub fn drain_caches(&self) {
+        self.caches.values().for_each(|store| store.drain());
     }
 
     /// Lets the next process have the disks of the caches, with everything on them. Blocks.

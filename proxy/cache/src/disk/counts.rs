@@ -2,7 +2,9 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::index::Index;
 
@@ -16,24 +18,24 @@ impl Count {
     }
 }
 
-/// Failures of the disk: counted all, and logged when they begin.
+/// How often failures are logged at most.
+const LOG_PERIOD: Duration = Duration::from_secs(60);
+
+/// Failures of the disk: counted all, and one a minute logged.
 #[derive(Debug, Default)]
 pub(super) struct Failures {
     count: Count,
-    is_logged: AtomicBool,
+    logged: Mutex<Option<Instant>>,
 }
 
 impl Failures {
     pub(super) fn log(&self, error: &io::Error, folder: &Path) {
         self.count.add();
-        if !self.is_logged.swap(true, Relaxed) {
-            tracing::warn!(folder = %folder.display(), %error, "a file of a cache cannot be used; this is logged once until one can be written");
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged.is_none_or(|logged| logged.elapsed() > LOG_PERIOD) {
+            *logged = Some(Instant::now());
+            tracing::warn!(folder = %folder.display(), %error, "a file of a cache cannot be used; more failures within a minute are counted only");
         }
-    }
-
-    /// From now on, the next failure is news.
-    pub(super) fn end(&self) {
-        self.is_logged.store(false, Relaxed);
     }
 }
 

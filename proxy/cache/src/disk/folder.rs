@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +22,11 @@ const STATE: &str = "state.json";
 const LOCK: &str = "lock";
 const PURGES: &str = "purges";
 /// Before the name of a file that is not complete.
-const UNFINISHED: &str = "new-";
+const UNFINISHED: &str = ".sluice-new-";
+/// After that, whoever has begun such a file has ended.
+const UNFINISHED_MAX: Duration = Duration::from_secs(60);
+/// The length of the state, which is written in place of the last one: a full disk has no room for another file.
+const STATE_BYTES: usize = 256;
 /// The version of the files.
 const FORMAT: u32 = 1;
 /// The name of the kernel's present run.
@@ -80,14 +84,22 @@ impl Folder {
         self.root.join(folder).join(name)
     }
 
-    /// The whole file; `None` if there is none.
-    pub(super) fn read(&self, name: FileName) -> io::Result<Option<Vec<u8>>> {
-        absent_is_none(fs::read(self.file(name)))
+    /// The whole file, of so many bytes at most; `None` if there is none.
+    pub(super) fn read(&self, name: FileName, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
+        let Some(file) = absent_is_none(open_regular(&self.file(name)))? else { return Ok(None) };
+        let mut bytes = Vec::new();
+        file.take(bytes_max).read_to_end(&mut bytes)?;
+        Ok(Some(bytes))
+    }
+
+    /// Has the next process begin with nothing. Works on a full disk.
+    pub(super) fn distrust(&self) -> io::Result<()> {
+        absent_is_none(fs::remove_file(self.root.join(STATE))).map(|_| ())
     }
 
     /// What a file says of its responses; `None` if it is not one of ours.
     pub(super) fn describe(&self, name: FileName) -> io::Result<Option<Description>> {
-        let mut file = File::open(self.file(name))?;
+        let mut file = open_regular(&self.file(name))?;
         let mut header = [0; HEADER_BYTES];
         file.read_exact(&mut header)?;
         let Some(length) = format::description_length(&header) else { return Ok(None) };
@@ -162,24 +174,56 @@ impl OpenFolder {
         let is_trusted = state.is_some_and(|state| {
             state.format == FORMAT && (state.is_closed || Self::boot().is_some_and(|boot| boot == state.boot))
         });
-        for entry in fs::read_dir(&self.folder.root)? {
-            let entry = entry?;
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
-            if name.starts_with(UNFINISHED) {
-                fs::remove_file(entry.path())?;
-            }
-            let is_ours = name == PURGES || is_part(&name);
-            if is_ours && !is_trusted {
-                fs::remove_dir_all(entry.path())?;
-            }
+        self.remove_unfinished()?;
+        if !is_trusted {
+            self.empty()?;
         }
         self.note_state(false)
     }
 
+    /// Removes files that nobody goes on with.
+    fn remove_unfinished(&self) -> io::Result<()> {
+        for entry in fs::read_dir(&self.folder.root)? {
+            let entry = entry?;
+            let is_old = || {
+                let modified = entry.metadata().and_then(|metadata| metadata.modified());
+                modified.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > UNFINISHED_MAX))
+            };
+            if entry.file_name().to_string_lossy().starts_with(UNFINISHED) && is_old() {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes all files of ours, and nothing else.
+    fn empty(&self) -> io::Result<()> {
+        for part in self.parts()? {
+            for found in self.files_of(&part)? {
+                self.folder.remove(found.name)?;
+            }
+            // What others have put there stays.
+            let _ = fs::remove_dir(&part);
+        }
+        for (_, note) in self.purges()? {
+            fs::remove_file(note)?;
+        }
+        Ok(())
+    }
+
     fn note_state(&self, is_closed: bool) -> io::Result<()> {
         let state = FolderState { format: FORMAT, boot: Self::boot().unwrap_or_default(), is_closed };
-        self.folder.write_new(&serde_json::to_vec(&state)?, &self.folder.root.join(STATE), true)?;
+        let mut text = serde_json::to_vec(&state)?;
+        text.resize(STATE_BYTES.max(text.len()), b' ');
+        let path = self.folder.root.join(STATE);
+        let old = OpenOptions::new().write(true).open(&path);
+        match absent_is_none(old)? {
+            Some(mut file) if file.metadata()?.len() == text.len() as u64 => {
+                file.write_all(&text)?;
+                file.sync_all()?;
+            }
+            _ => _ = self.folder.write_new(&text, &path, true)?,
+        }
         File::open(&self.folder.root)?.sync_all()
     }
 
@@ -201,7 +245,8 @@ impl OpenFolder {
         let mut parts = Vec::new();
         for entry in fs::read_dir(&self.folder.root)? {
             let entry = entry?;
-            if is_part(&entry.file_name().to_string_lossy()) {
+            let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            if is_folder && is_part(&entry.file_name().to_string_lossy()) {
                 parts.push(entry.path());
             }
         }
@@ -227,23 +272,34 @@ impl OpenFolder {
 
     /// What operators have taken out, and where that is noted.
     pub(super) fn purges(&self) -> io::Result<Vec<(Purge, PathBuf)>> {
-        let Some(entries) = absent_is_none(fs::read_dir(self.folder.root.join(PURGES)))? else {
+        let folder = self.folder.root.join(PURGES);
+        if !folder.is_dir() {
             return Ok(Vec::new());
-        };
+        }
         let mut purges = Vec::new();
-        for entry in entries {
-            let path = entry?.path();
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            let path = entry.path();
+            if !entry.file_type()?.is_file() {
+                continue;
+            }
             // What cannot be read may have meant anything.
-            let purge = serde_json::from_slice(&fs::read(&path)?).unwrap_or(Purge::All);
+            let purge = fs::read(&path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+            let purge = purge.unwrap_or(Purge::All);
             purges.push((purge, path));
         }
         Ok(purges)
     }
 
-    /// Has everything written to the disk, and says so: what is there can be trusted after the next boot.
-    pub(super) fn close(&self) -> io::Result<()> {
-        nix::unistd::syncfs(File::open(&self.folder.root)?)?;
-        self.note_state(true)
+    /// Has everything written to the disk.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        Ok(nix::unistd::syncfs(File::open(&self.folder.root)?)?)
+    }
+
+    /// Says that everything is on the disk: what is there can be trusted after the next boot. Not if somebody has said that
+    /// it cannot be trusted at all.
+    pub(super) fn note_closed(&self) -> io::Result<()> {
+        if self.folder.root.join(STATE).exists() { self.note_state(true) } else { Ok(()) }
     }
 }
 
@@ -254,6 +310,15 @@ pub(super) fn sort_by_age(found: &mut [Found]) {
 
 fn is_part(name: &str) -> bool {
     name.len() == 2 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// Opens a file, and nothing that waits for somebody at its other end.
+fn open_regular(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().read(true).custom_flags(nix::libc::O_NONBLOCK).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("it is not a regular file")),
+    }
 }
 
 fn absent_is_none<T>(result: io::Result<T>) -> io::Result<Option<T>> {

@@ -30,7 +30,8 @@ impl Entry {
         Self { blocks, purges, generation: 0, is_current: true }
     }
 
-    fn bytes(&self) -> u64 {
+    /// Bytes of its blocks.
+    pub(super) fn bytes(&self) -> u64 {
         u64::from(self.blocks) * BLOCK_BYTES
     }
 }

@@ -2,13 +2,14 @@
 
 use std::io;
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 use super::Shared;
 use super::folder::{OpenFolder, sort_by_age};
 use super::format::{self, FileName};
 use super::index::{Entry, Index};
-use super::state::Task;
+use super::state::{Ending, Task};
 use super::writes::PendingWrite;
 use crate::purge::Purge;
 
@@ -16,8 +17,10 @@ use crate::purge::Purge;
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Opens the folder, and does what there is to do until it is closed.
-pub(super) fn run(shared: &Shared) {
-    if let Some(folder) = open(shared) {
+///
+/// `told` hears of what other processes have taken out.
+pub(super) fn run(shared: &Shared, told: &dyn Fn(&Purge)) {
+    if let Some(folder) = open(shared, told) {
         let path = folder.path().display().to_string();
         let (files, bytes) = {
             let state = shared.state();
@@ -25,22 +28,63 @@ pub(super) fn run(shared: &Shared) {
         };
         tracing::info!(folder = path, files, bytes, "the disk of a cache is open");
         work(shared, &folder);
-        match folder.close() {
-            Ok(()) => {}
-            Err(error) => tracing::warn!(folder = path, %error, "cannot close the disk of a cache"),
-        }
+        close(shared, folder);
+    } else {
+        end(shared);
     }
-    shared.state().end();
     shared.changed.notify_all();
 }
 
+/// Has everything on the disk, and says so. The folder stays locked until the end of the process or of the store, so that
+/// what changes until then is removed before another one reads it.
+fn close(shared: &Shared, folder: OpenFolder) {
+    let is_abandoned = shared.state().ending == Ending::Abandoned;
+    let mut synced = if is_abandoned { Ok(()) } else { folder.sync() };
+    let held = shared.held.lock();
+    if end(shared) && synced.is_ok() {
+        // Somebody has waited meanwhile.
+        synced = folder.sync();
+    }
+    let closed = match is_abandoned || shared.is_distrusted.load(SeqCst) {
+        true => Ok(()),
+        false => synced.and_then(|()| folder.note_closed()),
+    };
+    if let Err(error) = closed {
+        tracing::warn!(folder = %folder.path().display(), %error, "cannot close the disk of a cache");
+    }
+    if is_abandoned || shared.is_distrusted.load(SeqCst) {
+        // It may have failed before.
+        shared.distrust();
+    }
+    if !is_abandoned {
+        *held.unwrap_or_else(PoisonError::into_inner) = Some(folder);
+    }
+}
+
+/// Ends the work; whether there was something that somebody has waited for.
+fn end(shared: &Shared) -> bool {
+    let mut has_worked = false;
+    loop {
+        let task = {
+            let mut state = shared.state();
+            let Some(task) = state.next_awaited() else {
+                state.end();
+                return has_worked;
+            };
+            task
+        };
+        has_worked = true;
+        without_folder(shared, task);
+    }
+}
+
 /// The folder, once no other process has it; `None` if it is not wanted any more.
-fn open(shared: &Shared) -> Option<OpenFolder> {
+fn open(shared: &Shared, told: &dyn Fn(&Purge)) -> Option<OpenFolder> {
     let (mut is_away_logged, mut is_error_logged) = (false, false);
     loop {
         let path = shared.folder.path().display();
         let opened = shared.folder.open().and_then(|folder| match folder {
-            Some(folder) => list(shared, &folder).map(|()| Some(folder)),
+            Some(folder) => list(shared, &folder, told).map(|()| Some(folder)),
             None => Ok(None),
         });
         match opened {
@@ -88,7 +132,7 @@ fn without_folder(shared: &Shared, task: Task) -> Option<Task> {
 }
 
 /// Reads which files there are.
-fn list(shared: &Shared, folder: &OpenFolder) -> io::Result<()> {
+fn list(shared: &Shared, folder: &OpenFolder, told: &dyn Fn(&Purge)) -> io::Result<()> {
     let mut found = Vec::new();
     for part in folder.parts()? {
         found.extend(folder.files_of(&part)?);
@@ -101,7 +145,9 @@ fn list(shared: &Shared, folder: &OpenFolder) -> io::Result<()> {
     let config = shared.state().index.config().clone();
     let mut index = Index::new(&config);
     found.into_iter().for_each(|found| index.insert(found.name, Entry::new(found.bytes, 0)));
+    let foreign: Vec<Purge> = purges.iter().map(|(purge, _)| purge.clone()).collect();
     shared.state().open(index, purges);
+    foreign.iter().for_each(told);
     Ok(())
 }
 
@@ -119,14 +165,20 @@ fn work(shared: &Shared, folder: &OpenFolder) {
 
 fn remove(shared: &Shared, names: &[FileName]) {
     for name in names {
-        let removed = shared.folder.remove(*name);
-        let _ = removed.inspect_err(|error| shared.counts.failed.log(error, shared.folder.path()));
+        if let Err(error) = shared.folder.remove(*name) {
+            shared.counts.failed.log(&error, shared.folder.path());
+            // Nobody reads it in this process. The next one must not trust what is there.
+            shared.distrust();
+        }
     }
 }
 
 fn note(shared: &Shared, (purge, number): (&Purge, u32)) {
     let noted = shared.folder.note_purge(purge, number);
-    let noted = noted.inspect_err(|error| shared.counts.failed.log(error, shared.folder.path()));
+    let noted = noted.inspect_err(|error| {
+        shared.counts.failed.log(error, shared.folder.path());
+        shared.distrust();
+    });
     shared.state().purges.noted(number, noted.ok());
 }
 
@@ -137,7 +189,6 @@ fn write(shared: &Shared, folder: &OpenFolder, name: FileName, pending: &Pending
     let file = match written {
         Ok(bytes) => {
             shared.counts.written.add();
-            shared.counts.failed.end();
             Some((bytes, pending.purges))
         }
         Err(error) => {
@@ -177,6 +228,8 @@ fn finish_purges(shared: &Shared) {
 impl Shared {
     /// What is next; waits for it until then, or until it is due.
     fn next(&self, then: Option<Instant>) -> Task {
+        // The task before is done, so the disk works.
+        self.is_hung.store(false, SeqCst);
         let mut state = self.state();
         loop {
             let task = state.next();

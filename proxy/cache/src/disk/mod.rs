@@ -9,11 +9,13 @@ mod format;
 mod index;
 mod keeper;
 mod purges;
+mod removals;
 mod state;
 #[cfg(test)]
 mod tests;
 mod writes;
 
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -26,8 +28,9 @@ pub(crate) use format::FileName;
 use crate::purge::Purge;
 use crate::stored::StoredResponse;
 use counts::Counts;
-use folder::Folder;
-use state::State;
+use folder::{Folder, OpenFolder};
+use index::Entry;
+use state::{Ending, State};
 use writes::Responses;
 
 /// Reads at the same time, of one cache. Beyond that, the disk is slow, and the application is asked.
@@ -39,6 +42,8 @@ const UNWRITTEN_PART: u64 = 4;
 /// Files of a cache.
 #[derive(Debug)]
 pub(crate) struct Disk {
+    /// As it was at the start.
+    config: CacheDisk,
     shared: Arc<Shared>,
     /// Held by each read.
     reads: Arc<()>,
@@ -51,32 +56,66 @@ struct Shared {
     state: Mutex<State>,
     /// Told when there is work, and when there is none left for ever.
     changed: Condvar,
+    /// The folder, once it is closed: nobody else may have it before the end of this store.
+    held: Mutex<Option<OpenFolder>>,
+    /// Whether a removal has taken too long, and nothing was done since.
+    is_hung: AtomicBool,
+    /// Whether the next process is to begin with nothing.
+    is_distrusted: AtomicBool,
     counts: Counts,
 }
+
+/// A file, as it is at present.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FileEntry(Entry);
 
 /// A place among the reads of a cache.
 #[derive(Debug)]
 pub(crate) struct ReadPlace(#[allow(dead_code, reason = "counted by its copies")] Arc<()>);
 
+/// How long a removal is waited for. A disk that takes longer hangs.
+const REMOVAL_MAX: Duration = Duration::from_secs(10);
+
 /// The removal of files, which may be waited for. The next process does not see them either once it is done.
 #[derive(Debug)]
-pub struct Removal(oneshot::Receiver<()>);
+pub struct Removal {
+    waits: Vec<oneshot::Receiver<()>>,
+    shared: Arc<Shared>,
+}
 
 impl Removal {
-    pub(crate) fn of(wait: Option<oneshot::Receiver<()>>) -> Option<Self> {
-        wait.map(Self)
-    }
-
-    /// Waits until the files are gone.
+    /// Waits until the files are gone. After ten seconds, it goes on without, and so do others until the disk works again: they
+    /// are removed then.
     pub async fn done(self) {
-        // A thread that has ended has closed the folder.
-        let _ = self.0.await;
+        let until = tokio::time::Instant::now() + REMOVAL_MAX;
+        for wait in self.waits {
+            if self.shared.is_hung.load(SeqCst) {
+                return;
+            }
+            if tokio::time::timeout_at(until, wait).await.is_err() && !self.shared.is_hung.swap(true, SeqCst)
+            {
+                let folder = self.shared.folder.path().display();
+                tracing::warn!(%folder, "the disk of a cache hangs; what requests change is removed from it once it works");
+            }
+        }
     }
 }
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the next process begin with nothing: something could not be removed.
+    fn distrust(&self) {
+        self.is_distrusted.store(true, SeqCst);
+        let distrusted = self.folder.distrust();
+        let _ = distrusted.inspect_err(|error| self.counts.failed.log(error, self.folder.path()));
+    }
+
+    fn removal(self: &Arc<Self>, waits: Vec<oneshot::Receiver<()>>) -> Option<Removal> {
+        self.changed.notify_all();
+        (!waits.is_empty()).then(|| Removal { waits, shared: Arc::clone(self) })
     }
 }
 
@@ -87,23 +126,35 @@ impl Disk {
             folder: Folder::new(&config.folder, cache),
             state: Mutex::new(State::new(config, memory_bytes_max / UNWRITTEN_PART)),
             changed: Condvar::new(),
+            held: Mutex::default(),
+            is_hung: AtomicBool::new(false),
+            is_distrusted: AtomicBool::new(false),
             counts: Counts::default(),
         };
-        Self { shared: Arc::new(shared), reads: Arc::default() }
+        Self { config: config.clone(), shared: Arc::new(shared), reads: Arc::default() }
     }
 
-    /// Starts its thread, unless that runs already.
-    pub(crate) fn start(&self) {
+    /// Starts its thread, unless that runs already. `told` hears of what other processes have taken out.
+    pub(crate) fn start(&self, told: impl Fn(&Purge) + Send + 'static) {
         if !self.shared.state().begin() {
             return;
         }
         let shared = Arc::clone(&self.shared);
-        let started =
-            std::thread::Builder::new().name("cache-disk".to_owned()).spawn(move || keeper::run(&shared));
+        let started = std::thread::Builder::new()
+            .name("cache-disk".to_owned())
+            .spawn(move || keeper::run(&shared, &told));
         if let Err(error) = started {
             tracing::error!(%error, "cannot start the thread of a cache's disk; it keeps its responses in memory");
             self.shared.state().end();
         }
+    }
+
+    /// Whether it can go on with other settings. How many files there are at most follows from the size at the start.
+    pub(crate) fn can_become(&self, config: &CacheDisk) -> bool {
+        let now = &self.config;
+        let is_near = config.size_bytes_max / 2 <= now.size_bytes_max
+            && now.size_bytes_max / 2 <= config.size_bytes_max;
+        now.folder == config.folder && now.files_max == config.files_max && is_near
     }
 
     /// Goes on with another size.
@@ -123,17 +174,29 @@ impl Disk {
         (Arc::strong_count(&place.0) <= READS_MAX + 1).then_some(place)
     }
 
-    /// The responses for a key; `None` if there are none, or none that are right. Blocks.
-    pub(crate) fn read(&self, key: &[u8]) -> Option<Vec<StoredResponse>> {
-        let name = FileName::of(key);
-        let entry = self.shared.state().readable(name)?;
-        let bytes = match self.shared.folder.read(name) {
-            Ok(bytes) => bytes,
-            Err(error) => {
-                self.shared.counts.failed.log(&error, self.shared.folder.path());
-                None
-            }
-        };
+    /// What is known of the file of a key, which may be read: with its size in bytes.
+    pub(crate) fn entry(&self, key: &[u8]) -> Option<(FileEntry, u64)> {
+        let entry = self.shared.state().readable(FileName::of(key))?;
+        Some((FileEntry(entry), entry.bytes()))
+    }
+
+    /// Whether the file of a key is still that one.
+    pub(crate) fn is_still(&self, key: &[u8], entry: FileEntry) -> bool {
+        self.shared.state().readable(FileName::of(key)) == Some(entry.0)
+    }
+
+    /// The responses in a file; `None` if there are none that are right, and `is_right` decides that as well. Blocks.
+    pub(crate) fn read(
+        &self,
+        key: &[u8],
+        entry: FileEntry,
+        is_right: impl Fn(&StoredResponse) -> bool,
+    ) -> Option<Vec<StoredResponse>> {
+        let (name, FileEntry(entry)) = (FileName::of(key), entry);
+        let bytes = self.shared.folder.read(name, entry.bytes()).unwrap_or_else(|error| {
+            self.shared.counts.failed.log(&error, self.shared.folder.path());
+            None
+        });
         let responses = bytes.and_then(|bytes| {
             let responses = format::decode(bytes, key);
             if responses.is_none() {
@@ -144,8 +207,9 @@ impl Disk {
         let mut state = self.shared.state();
         // Otherwise it is another file by now.
         state.readable(name).filter(|now| *now == entry)?;
-        let is_right =
-            responses.as_ref().is_some_and(|responses| !state.purges.take(key, responses.iter(), entry));
+        let is_right = responses.as_ref().is_some_and(|responses| {
+            responses.iter().all(is_right) && !state.purges.take(key, responses.iter(), entry)
+        });
         if !is_right {
             state.drop_file(name);
             self.shared.changed.notify_all();
@@ -168,18 +232,59 @@ impl Disk {
         self.shared.changed.notify_all();
     }
 
-    /// Removes the files of keys; `None` if there is nothing to wait for.
-    pub(crate) fn remove<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> Option<oneshot::Receiver<()>> {
-        let removed = self.shared.state().remove(keys);
-        self.shared.changed.notify_all();
-        removed
+    /// Removes the files of keys at a host and target; `None` if there is nothing to wait for.
+    pub(crate) fn remove<'k>(
+        &self,
+        (host, target): (&[u8], &[u8]),
+        keys: impl Iterator<Item = &'k [u8]> + Clone,
+    ) -> Option<Removal> {
+        let mut state = self.shared.state();
+        if let Some(was_open) = state.ended() {
+            drop(state);
+            self.remove_at_end((host, target), keys, was_open);
+            return None;
+        }
+        let waits = state.remove((host, target), keys);
+        drop(state);
+        self.shared.removal(waits)
+    }
+
+    /// The thread has ended, and the process does in a moment.
+    fn remove_at_end<'k>(
+        &self,
+        (host, target): (&[u8], &[u8]),
+        keys: impl Iterator<Item = &'k [u8]>,
+        was_open: bool,
+    ) {
+        let mut removed = keys.map(FileName::of).try_for_each(|name| self.shared.folder.remove(name));
+        if !was_open {
+            let purge = Purge::Exact { host: host.to_vec(), target: target.to_vec() };
+            removed = removed.and_then(|()| self.shared.folder.note_purge(&purge, u32::MAX).map(drop));
+        }
+        if removed.is_err() {
+            self.shared.distrust();
+        }
     }
 
     /// Takes out what an operator names of what is there until now, also of files that nobody reads soon.
-    pub(crate) fn purge(&self, purge: &Purge) -> Option<oneshot::Receiver<()>> {
-        let noted = self.shared.state().purge(purge);
-        self.shared.changed.notify_all();
-        noted
+    pub(crate) fn purge(&self, purge: &Purge) -> Option<Removal> {
+        let mut state = self.shared.state();
+        if state.ended().is_some() {
+            drop(state);
+            self.shared.distrust();
+            return None;
+        }
+        let noted = state.purge(purge);
+        drop(state);
+        self.shared.removal(noted.into_iter().collect())
+    }
+
+    /// From now on, another process is told of what changes.
+    pub(crate) fn drain(&self) {
+        let mut state = self.shared.state();
+        if state.ending == Ending::None {
+            state.ending = Ending::Draining;
+        }
     }
 
     /// Removes the file of a key, when there is time.
@@ -191,7 +296,7 @@ impl Disk {
     /// Writes what is not written yet, and ends. Blocks, not for longer than that.
     pub(crate) fn close(&self, deadline: Instant) {
         let mut state = self.shared.state();
-        state.is_closing = true;
+        state.ending = Ending::Closing;
         self.shared.changed.notify_all();
         while !state.is_closed() {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -212,7 +317,14 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        self.shared.state().is_closing = true;
+        // Without an end of the process, the next store does not hear what changes meanwhile.
+        let mut state = self.shared.state();
+        if state.ending == Ending::None {
+            state.ending = Ending::Abandoned;
+        } else if state.ending == Ending::Draining {
+            state.ending = Ending::Closing;
+        }
+        drop(state);
         self.shared.changed.notify_all();
     }
 }

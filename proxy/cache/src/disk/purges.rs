@@ -24,11 +24,13 @@ pub(super) struct PendingPurge {
     pub(super) note: Option<PathBuf>,
     /// Whether all files have been looked at.
     has_looked: bool,
+    /// Whether the note is for another process, which removes it.
+    is_for_others: bool,
 }
 
 impl PendingPurge {
     fn is_done(&self) -> bool {
-        self.has_looked && self.is_noted
+        self.has_looked && self.is_noted && !self.is_for_others
     }
 }
 
@@ -49,10 +51,18 @@ impl PendingPurges {
         self.seen
     }
 
-    /// Adds what an operator has taken out; the other end is told once it is noted.
-    pub(super) fn add(&mut self, purge: &Purge) -> oneshot::Receiver<()> {
-        let purge = if self.purges.len() < PURGES_MAX { purge.clone() } else { Purge::All };
-        self.push(purge, None);
+    /// Adds what is taken out; the other end is told once it is noted.
+    pub(super) fn add(&mut self, purge: &Purge, is_for_others: bool) -> oneshot::Receiver<()> {
+        if self.purges.len() < PURGES_MAX {
+            self.push(purge.clone(), None, is_for_others);
+        } else if self.purges.last().is_none_or(|last| last.purge != Purge::All) {
+            self.push(Purge::All, None, is_for_others);
+        } else if let Some(mut last) = self.purges.pop() {
+            // It is about what has come since, too.
+            self.seen += 1;
+            (last.number, last.has_looked) = (self.seen, false);
+            self.purges.push(last);
+        }
         let (told, wait) = oneshot::channel();
         self.to_note.push((self.seen, told));
         wait
@@ -61,11 +71,11 @@ impl PendingPurges {
     /// Adds what was noted, by this process or another one.
     pub(super) fn add_noted(&mut self, purge: Purge, note: PathBuf) {
         if !self.purges.iter().any(|known| known.note.as_ref() == Some(&note)) {
-            self.push(purge, Some(note));
+            self.push(purge, Some(note), false);
         }
     }
 
-    fn push(&mut self, purge: Purge, note: Option<PathBuf>) {
+    fn push(&mut self, purge: Purge, note: Option<PathBuf>, is_for_others: bool) {
         self.seen += 1;
         self.purges.push(PendingPurge {
             number: self.seen,
@@ -73,14 +83,19 @@ impl PendingPurges {
             is_noted: note.is_some(),
             note,
             has_looked: false,
+            is_for_others,
         });
     }
 
     /// One that is to be noted, its number, and who waits for it.
     pub(super) fn next_to_note(&mut self) -> Option<(Purge, u32, oneshot::Sender<()>)> {
-        let (number, told) = self.to_note.pop()?;
-        let purge = self.purges.iter().find(|purge| purge.number == number)?;
-        Some((purge.purge.clone(), number, told))
+        loop {
+            let (number, told) = self.to_note.pop()?;
+            // Otherwise it is done, and so is who waits.
+            if let Some(purge) = self.purges.iter().find(|purge| purge.number == number) {
+                return Some((purge.purge.clone(), number, told));
+            }
+        }
     }
 
     /// A purge is noted for the next process; `None` if that has failed.
@@ -88,11 +103,6 @@ impl PendingPurges {
         if let Some(purge) = self.purges.iter_mut().find(|purge| purge.number == number) {
             (purge.is_noted, purge.note) = (true, note);
         }
-    }
-
-    /// Nobody is told any more.
-    pub(super) fn end(&mut self) {
-        self.to_note.clear();
     }
 
     /// Whether an operator has taken out what is in a file.

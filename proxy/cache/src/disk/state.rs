@@ -11,19 +11,12 @@ use tokio::sync::oneshot;
 use super::format::FileName;
 use super::index::{Entry, Index};
 use super::purges::PendingPurges;
+use super::removals::{PendingRemovals, RemovalBatch};
 use super::writes::{PendingWrite, PendingWrites, Responses};
 use crate::purge::Purge;
 
 /// Files that are remembered until the folder is open. Beyond that, all that are there then go.
 const AWAY_MAX: usize = 1 << 16;
-
-/// Files that are removed together.
-#[derive(Debug, Default)]
-pub(super) struct PendingRemoval {
-    pub(super) names: Vec<FileName>,
-    /// Who waits for it.
-    pub(super) told: Vec<oneshot::Sender<()>>,
-}
 
 /// Whether the folder is in use.
 #[derive(Debug, PartialEq, Eq)]
@@ -33,14 +26,31 @@ enum Phase {
     /// Another process may have the folder. Files that are no longer right; `None` if those are too many.
     Away(Option<HashSet<FileName>>),
     Open,
-    Closed,
+    /// Nothing is done any more; whether it was open until now.
+    Ended {
+        was_open: bool,
+    },
+}
+
+/// What of this process the folder is to outlive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// It goes on.
+    #[default]
+    None,
+    /// Another process comes: it is told of all that changes from now on.
+    Draining,
+    /// What is not written yet is written.
+    Closing,
+    /// Nobody tells what changes from now on: the folder is not trusted.
+    Abandoned,
 }
 
 /// What the thread is to do next.
 #[derive(Debug)]
 pub(super) enum Task {
     /// Remove files, and tell those that wait.
-    Remove(PendingRemoval),
+    Remove(RemovalBatch),
     /// Note a purge for the next process, and tell who has asked.
     NotePurge(Purge, u32, oneshot::Sender<()>),
     /// Write the responses of a resource.
@@ -62,10 +72,10 @@ pub(super) struct State {
     pub(super) purges: PendingPurges,
     /// What is being written, and whether memory has not changed since.
     writing: Option<(FileName, Arc<PendingWrite>, bool)>,
-    removal: PendingRemoval,
-    /// Whether files are being removed.
-    is_removing: bool,
-    pub(super) is_closing: bool,
+    removals: PendingRemovals,
+    pub(super) ending: Ending,
+    /// Another write is followed by a look of a purge.
+    looks_next: bool,
 }
 
 impl State {
@@ -76,9 +86,9 @@ impl State {
             writes: PendingWrites::new(unwritten_bytes_max),
             purges: PendingPurges::default(),
             writing: None,
-            removal: PendingRemoval::default(),
-            is_removing: false,
-            is_closing: false,
+            removals: PendingRemovals::default(),
+            ending: Ending::None,
+            looks_next: false,
         }
     }
 
@@ -95,28 +105,35 @@ impl State {
         self.phase == Phase::Open
     }
 
+    /// Whether nothing is done, yet or any more.
     pub(super) fn is_closed(&self) -> bool {
-        matches!(self.phase, Phase::Closed | Phase::Idle)
+        matches!(self.phase, Phase::Ended { .. } | Phase::Idle)
+    }
+
+    /// Whether the thread has ended; and whether the folder was open.
+    pub(super) fn ended(&self) -> Option<bool> {
+        if let Phase::Ended { was_open } = self.phase { Some(was_open) } else { None }
     }
 
     /// The folder is in use, with these files. What has changed meanwhile is not among them.
     pub(super) fn open(&mut self, mut index: Index, purges: Vec<(Purge, PathBuf)>) {
         let Phase::Away(gone) = std::mem::replace(&mut self.phase, Phase::Open) else { return };
         let gone = gone.map_or_else(|| index.names(), |gone| gone.into_iter().collect());
-        self.removal.names.extend(gone.into_iter().filter(|name| index.remove(*name)));
+        self.removals.extend(gone.into_iter().filter(|name| index.remove(*name)));
         index.set_size(self.index.config().size_bytes_max);
         self.index = index;
-        self.removal.names.extend(self.index.take_evicted());
+        self.removals.extend(self.index.take_evicted());
         for (purge, note) in purges {
+            // What this process keeps may be older.
+            let taken = self.writes.purge(&purge);
+            taken.into_iter().for_each(|name| self.drop_file(name));
             self.purges.add_noted(purge, note);
         }
     }
 
-    /// Nothing is done any more.
+    /// Nothing is done any more, and there is nothing that somebody waits for.
     pub(super) fn end(&mut self) {
-        self.phase = Phase::Closed;
-        self.removal = PendingRemoval::default();
-        self.purges.end();
+        self.phase = Phase::Ended { was_open: self.is_open() };
         self.writes = PendingWrites::new(0);
     }
 
@@ -128,7 +145,7 @@ impl State {
     /// The present number of bytes is another one.
     pub(super) fn set_size(&mut self, bytes_max: u64) {
         self.index.set_size(bytes_max);
-        self.removal.names.extend(self.index.take_evicted());
+        self.removals.extend(self.index.take_evicted());
     }
 
     /// A file is no longer right: it is not read, and removed when there is time.
@@ -137,14 +154,14 @@ impl State {
         if let Phase::Away(gone) = &mut self.phase {
             note_gone(gone, name);
         } else if self.index.remove(name) | self.outdates_write(name) {
-            self.removal.names.push(name);
+            self.removals.add(name);
         }
     }
 
     /// Removes a file that an operator has taken out, but not what is to be written in its place.
     pub(super) fn drop_purged(&mut self, name: FileName) {
         if self.index.remove(name) {
-            self.removal.names.push(name);
+            self.removals.add(name);
         }
     }
 
@@ -163,20 +180,22 @@ impl State {
                 false
             }
             Phase::Open => self.index.supersede(name) | self.outdates_write(name),
-            Phase::Idle | Phase::Closed => return false,
+            Phase::Idle | Phase::Ended { .. } => return false,
         };
         let write = PendingWrite::new(key, responses, self.purges.seen());
         self.writes.add(name, write, has_file)
     }
 
-    /// Removes the files of keys; `None` if there is nothing to wait for.
+    /// Removes the files of keys, at a host and target; the waits for what may be there.
     pub(super) fn remove<'k>(
         &mut self,
+        (host, target): (&[u8], &[u8]),
         keys: impl Iterator<Item = &'k [u8]>,
-    ) -> Option<oneshot::Receiver<()>> {
+    ) -> Vec<oneshot::Receiver<()>> {
         if self.is_closed() {
-            return None;
+            return Vec::new();
         }
+        let mut names = Vec::new();
         for name in keys.map(FileName::of) {
             self.writes.take(name);
             let may_exist = match &mut self.phase {
@@ -187,17 +206,15 @@ impl State {
                 }
                 _ => self.index.remove(name) | self.outdates_write(name),
             };
-            if may_exist {
-                self.removal.names.push(name);
-            }
+            names.push((name, may_exist));
         }
-        // It may be among those that are removed for another reason.
-        if self.removal.names.is_empty() && !self.is_removing {
-            return None;
+        let mut waits: Vec<_> = self.removals.wait_for(names.into_iter()).into_iter().collect();
+        // Another process may keep what was asked for before.
+        if matches!(self.phase, Phase::Away(_)) || self.ending != Ending::None {
+            let purge = Purge::Exact { host: host.to_vec(), target: target.to_vec() };
+            waits.push(self.purges.add(&purge, self.ending != Ending::None));
         }
-        let (told, wait) = oneshot::channel();
-        self.removal.told.push(told);
-        Some(wait)
+        waits
     }
 
     /// Takes out what an operator names.
@@ -213,40 +230,53 @@ impl State {
         if let Some(name) = written.map(|(name, ..)| *name) {
             self.drop_file(name);
         }
-        Some(self.purges.add(purge))
+        Some(self.purges.add(purge, self.ending != Ending::None))
     }
 
     /// What is next. The task before is done.
     pub(super) fn next(&mut self) -> Task {
-        self.is_removing = false;
         if self.is_closed() {
             return Task::End;
         }
-        if !self.removal.names.is_empty() || !self.removal.told.is_empty() {
-            self.is_removing = true;
-            let removal = std::mem::take(&mut self.removal);
-            // One of them may have been written meanwhile.
-            removal.names.iter().for_each(|name| _ = self.index.remove(*name));
-            return Task::Remove(removal);
+        if let Some(task) = self.next_awaited() {
+            return task;
         }
-        if let Some((purge, number, told)) = self.purges.next_to_note() {
-            return Task::NotePurge(purge, number, told);
+        if self.ending == Ending::Abandoned || (self.ending == Ending::Closing && !self.is_open()) {
+            return Task::End;
         }
         if !self.is_open() {
-            return if self.is_closing { Task::End } else { Task::Wait(None) };
+            return Task::Wait(None);
         }
-        if let Some((name, write)) = self.writes.next(self.is_closing) {
+        let is_last = self.ending == Ending::Closing;
+        self.looks_next = !self.looks_next && !is_last;
+        if self.looks_next
+            && let Some(name) = self.purges.next_look(&self.index)
+        {
+            return Task::Look(name);
+        }
+        if let Some((name, write)) = self.writes.next(is_last) {
             let write = Arc::new(write);
             self.writing = Some((name, Arc::clone(&write), true));
             return Task::Write(name, write);
         }
-        if self.is_closing {
+        if is_last {
             return Task::End;
         }
         match self.purges.next_look(&self.index) {
             Some(name) => Task::Look(name),
             None => Task::Wait(self.writes.due()),
         }
+    }
+
+    /// What somebody waits for, and what is to be removed.
+    pub(super) fn next_awaited(&mut self) -> Option<Task> {
+        if let Some(batch) = self.removals.next() {
+            // One of them may have been written meanwhile.
+            batch.names.iter().for_each(|name| _ = self.index.remove(*name));
+            return Some(Task::Remove(batch));
+        }
+        let (purge, number, told) = self.purges.next_to_note()?;
+        Some(Task::NotePurge(purge, number, told))
     }
 
     /// What was to be written is written, with so many bytes and purges before; `None` if there is nothing.
@@ -259,7 +289,7 @@ impl State {
         if !is_right {
             self.index.supersede(name);
         }
-        self.removal.names.extend(self.index.take_evicted());
+        self.removals.extend(self.index.take_evicted());
     }
 }
 

@@ -76,10 +76,14 @@ fn a_folder_of_another_boot_begins_empty_unless_it_was_closed() {
             let open = folder.open().unwrap().unwrap();
             open.write(name, b"content").unwrap();
             fs::write(folder.path().join("mine.txt"), "kept").unwrap();
-            fs::write(folder.path().join("new-1"), "half").unwrap();
+            fs::write(folder.path().join("new-year.txt"), "kept").unwrap();
+            fs::create_dir(folder.path().join("ab")).unwrap();
+            fs::write(folder.path().join("ab/mine.txt"), "kept").unwrap();
+            fs::write(folder.path().join("cd"), "kept").unwrap();
             assert!(folder.open().unwrap().is_none(), "two have it");
             if is_closed {
-                open.close().unwrap();
+                open.sync().unwrap();
+                open.note_closed().unwrap();
             }
         }
         let file = folder.path().join("state.json");
@@ -87,10 +91,13 @@ fn a_folder_of_another_boot_begins_empty_unless_it_was_closed() {
             let state: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
             let own = state["boot"].as_str().unwrap();
             fs::write(&file, state.to_string().replace(own, boot)).unwrap();
+            assert_ne!(own, boot);
         }
         let open = folder.open().unwrap().unwrap();
-        assert_eq!(folder.read(name).unwrap().is_some(), is_kept, "{boot:?} {is_closed}");
-        assert!(folder.path().join("mine.txt").exists() && !folder.path().join("new-1").exists());
+        assert_eq!(folder.read(name, 100).unwrap().is_some(), is_kept, "{boot:?} {is_closed}");
+        for foreign in ["mine.txt", "new-year.txt", "ab/mine.txt", "cd"] {
+            assert!(folder.path().join(foreign).exists(), "{foreign}");
+        }
         let found: usize = open.parts().unwrap().iter().map(|part| open.files_of(part).unwrap().len()).sum();
         assert_eq!(found, usize::from(is_kept));
         // It is in use: after a crash of the machine, what is there now cannot be trusted.
@@ -106,5 +113,34 @@ fn a_damaged_state_is_no_state() {
     folder.open().unwrap().unwrap().write(FileName::of(b"key"), b"content").unwrap();
     fs::write(folder.path().join("state.json"), "{").unwrap();
     drop(folder.open().unwrap().unwrap());
-    assert!(folder.read(FileName::of(b"key")).unwrap().is_none());
+    assert!(folder.read(FileName::of(b"key"), 100).unwrap().is_none());
+}
+
+#[test]
+fn a_folder_that_is_not_trusted_begins_empty() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = Folder::new(root.path(), "pages");
+    let open = folder.open().unwrap().unwrap();
+    open.write(FileName::of(b"key"), b"content").unwrap();
+    folder.distrust().unwrap();
+    // It is not trusted by an end in order either.
+    open.note_closed().unwrap();
+    drop(open);
+    drop(folder.open().unwrap().unwrap());
+    assert!(folder.read(FileName::of(b"key"), 100).unwrap().is_none());
+}
+
+#[test]
+fn a_pipe_in_place_of_a_file_is_not_waited_for() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = Folder::new(root.path(), "pages");
+    let open = folder.open().unwrap().unwrap();
+    open.write(FileName::of(b"key"), b"content").unwrap();
+    let (part, name) = FileName::of(b"key").parts();
+    let file = folder.path().join(part).join(name);
+    fs::remove_file(&file).unwrap();
+    nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    assert!(
+        folder.read(FileName::of(b"key"), 100).is_err() && folder.describe(FileName::of(b"key")).is_err()
+    );
 }

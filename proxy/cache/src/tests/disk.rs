@@ -75,7 +75,7 @@ fn forget(store: &Store, target: &str) -> Option<Removal> {
 }
 
 fn wait(removal: Option<Removal>) {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     if let Some(removal) = removal {
         runtime.block_on(removal.done());
     }
@@ -88,7 +88,7 @@ fn find(store: &Arc<Store>, target: &str) -> Option<Bytes> {
     let mut found = look();
     if matches!(found, Lookup::OnDisk) {
         if let Some(loading) = store.loading() {
-            loading.load(&key);
+            loading.load(&key, NOW_MS);
         }
         found = look();
     }
@@ -179,7 +179,7 @@ fn an_operator_takes_out_what_is_only_on_the_disk() {
     let third = open(&config);
     assert_eq!(find(&third, "/a").unwrap(), "two", "it came after the purge");
     wait(third.purge(&Purge::All).1);
-    drop(third);
+    close(third);
     let fourth = open(&config);
     assert_eq!((find(&fourth, "/a"), find(&fourth, "/c")), (None, None));
     until("the end of the purges", is_done);
@@ -273,6 +273,106 @@ fn a_damaged_file_is_not_used() {
     assert_eq!(find(&second, "/"), None);
     assert_eq!(second.on_disk().unwrap().damaged, 1);
     until("its removal", || !file.exists());
+}
+
+#[test]
+fn what_changes_while_it_is_closed_is_gone() {
+    let root = tempfile::tempdir().unwrap();
+    let config = config(root.path());
+    let first = open(&config);
+    for target in ["/changed", "/purged", "/same"] {
+        keep(&first, target, b"one");
+    }
+    first.close(Instant::now() + PATIENCE);
+    // The last requests of a process end after that.
+    wait(forget(&first, "/changed"));
+    let waiting = store(&config);
+    assert!(!waiting.on_disk().unwrap().is_open, "the folder is held until the end");
+    close(waiting);
+    drop(first);
+    let second = open(&config);
+    assert_eq!((find(&second, "/changed"), find(&second, "/same")), (None, Some(Bytes::from("one"))));
+    second.close(Instant::now() + PATIENCE);
+    wait(second.purge(&Purge::Tag(b"even".to_vec())).1);
+    drop(second);
+    assert_eq!(find(&open(&config), "/same"), None);
+}
+
+#[test]
+fn what_cannot_be_noted_or_removed_is_not_trusted() {
+    for is_purge in [true, false] {
+        let root = tempfile::tempdir().unwrap();
+        let config = config(root.path());
+        let first = open(&config);
+        keep(&first, "/", b"one");
+        written(&first, 1);
+        if is_purge {
+            fs::write(root.path().join("pages/purges"), "no folder").unwrap();
+            wait(first.purge(&Purge::Tag(b"other".to_vec())).1);
+        } else {
+            // In place of the file, something that cannot be removed.
+            let parts = fs::read_dir(root.path().join("pages")).unwrap().map(|entry| entry.unwrap().path());
+            let part = parts.into_iter().find(|path| path.file_name().unwrap().len() == 2).unwrap();
+            let file = fs::read_dir(part).unwrap().next().unwrap().unwrap().path();
+            fs::rename(&file, root.path().join("aside")).unwrap();
+            fs::create_dir(&file).unwrap();
+            wait(forget(&first, "/"));
+            fs::remove_dir(&file).unwrap();
+            fs::rename(root.path().join("aside"), &file).unwrap();
+        }
+        assert!(first.on_disk().unwrap().failed > 0);
+        close(first);
+        assert_eq!(find(&open(&config), "/"), None, "{is_purge}");
+    }
+}
+
+#[test]
+fn a_process_that_drains_tells_the_next_one_what_changes() {
+    let root = tempfile::tempdir().unwrap();
+    let config = config(root.path());
+    let first = open(&config);
+    let second = store(&config);
+    first.drain();
+    // The next one has asked before the change, which the first one answers.
+    keep(&second, "/", b"one");
+    wait(forget(&first, "/"));
+    keep(&second, "/other", b"one");
+    close(first);
+    until("the folder", || second.on_disk().unwrap().is_open);
+    until("the change", || find(&second, "/").is_none());
+    assert!(find(&second, "/other").is_some());
+    close(second);
+    let third = open(&config);
+    assert_eq!((find(&third, "/"), find(&third, "/other")), (None, Some(Bytes::from("one"))));
+}
+
+#[test]
+fn a_store_that_is_replaced_leaves_nothing() {
+    let root = tempfile::tempdir().unwrap();
+    let config = config(root.path());
+    let first = open(&config);
+    keep(&first, "/", b"one");
+    written(&first, 1);
+    drop(first);
+    assert_eq!(find(&open(&config), "/"), None, "nobody has told it what has changed meanwhile");
+}
+
+#[test]
+fn other_settings_and_an_earlier_clock_make_a_file_useless() {
+    let root = tempfile::tempdir().unwrap();
+    let cookies = Cache { store_set_cookie: true, ..config(root.path()) };
+    let first = open(&cookies);
+    let fields = "Cache-Control: max-age=60\r\nSet-Cookie: a\r\nETag: \"1\"\r\n";
+    let admission = admitted(&request(""), 200, fields, &cookies).unwrap();
+    let stored = admission.complete(Bytes::from("one"), first.room(Some(3)).unwrap()).unwrap().stored;
+    assert!(first.keep(&key("/cookie"), &stored, None, first.epoch()));
+    keep(&first, "/", b"one");
+    assert!(!first.can_become(&config(root.path())), "a cookie in memory");
+    close(first);
+    let second = open(&config(root.path()));
+    assert_eq!(find(&second, "/cookie"), None);
+    second.loading().unwrap().load(&key("/"), NOW_MS - 1000);
+    assert_eq!(find(&second, "/"), None);
 }
 
 /// Many threads keep, change, purge and ask, with a memory in which little stays: nobody may get what was changed before.

@@ -87,6 +87,10 @@ const WHOLE: &[(&str, &str)] = &[
         "c.yaml:4: caches.a.disk: folder is missing; write a folder that sluice may write to, such as /var/cache/sluice",
     ),
     (
+        "caches: {..: {}}",
+        "c.yaml:4: caches.\"..\": \"..\" is not a name here; write letters, digits and hyphens",
+    ),
+    (
         "caches: {a b: {}}",
         "c.yaml:4: caches.\"a b\": \"a b\" is not a name here; write letters, digits and hyphens",
     ),

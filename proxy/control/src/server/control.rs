@@ -236,6 +236,7 @@ impl<'a> Control<'a> {
             notify(&[NotifyState::Stopping]);
         }
         self.draining.store(true, Ordering::Relaxed);
+        self.live.load().drain_caches();
         if let Some(bypass) = &self.bypass {
             bypass.stop();
         }

@@ -1,20 +1,14 @@
 //! A request that changes something: what is kept of it is no longer right (RFC 9111 section 4.4).
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use sluice_cache::{Removal, Resource};
 use sluice_http::{RequestHead, ResponseHead};
+use std::sync::Arc;
 
-use tokio::time::timeout;
-
-use crate::snapshot::Snapshot;
-
-/// How long a response waits at most until what it has changed is gone from a disk. One that takes longer hangs.
-const REMOVAL_MAX: Duration = Duration::from_secs(10);
+use crate::snapshot::{Snapshot, View};
 
 /// A request with an unsafe method.
 pub(crate) struct Change<'a> {
+    view: &'a View,
     snapshot: &'a Snapshot,
     host: &'a [u8],
     target: &'a [u8],
@@ -22,9 +16,13 @@ pub(crate) struct Change<'a> {
 
 impl<'a> Change<'a> {
     /// `None` if the request changes nothing, or if there are no caches. `host` is that of the request.
-    pub(crate) fn of(snapshot: &'a Snapshot, head: &'a RequestHead, host: &'a [u8]) -> Option<Self> {
-        let changes = !head.method().is_safe() && !snapshot.caches.is_empty();
-        changes.then(|| Self { snapshot, host, target: head.path_and_query() })
+    pub(crate) fn of(
+        view: &'a View,
+        snapshot: &'a Snapshot,
+        head: &'a RequestHead,
+        host: &'a [u8],
+    ) -> Option<Self> {
+        (!head.method().is_safe()).then(|| Self { view, snapshot, host, target: head.path_and_query() })
     }
 
     /// Takes what has changed out of all caches, unless the response says that nothing has. The future is done once it is
@@ -36,21 +34,32 @@ impl<'a> Change<'a> {
         let named = [&b"location"[..], b"content-location"].map(|name| response.get(name));
         let named =
             named.into_iter().flatten().filter_map(|location| target_of(location, self.host, self.target));
-        let targets = named.chain([self.target.to_vec()]);
-        let removals: Vec<Removal> = targets.flat_map(|target| self.forget_target(&target)).collect();
-        for removal in removals {
-            if timeout(REMOVAL_MAX, removal.done()).await.is_err() {
-                tracing::warn!("the disk of a cache does not remove what a request has changed");
+        // A reload may have made new caches since the request came.
+        let current = self.view.current();
+        let mut snapshots = vec![self.snapshot];
+        if !std::ptr::eq(self.snapshot, &*current) {
+            snapshots.push(&current);
+        }
+        if snapshots.iter().all(|snapshot| snapshot.caches.is_empty()) {
+            return;
+        }
+        let mut removals = Vec::new();
+        for target in named.chain([self.target.to_vec()]) {
+            for snapshot in &snapshots {
+                removals.extend(self.forget_target(&target, snapshot));
             }
+        }
+        for removal in removals {
+            removal.done().await;
         }
     }
 
-    fn forget_target(&self, target: &[u8]) -> Vec<Removal> {
+    fn forget_target(&self, target: &[u8], snapshot: &Snapshot) -> Vec<Removal> {
         let mut removals = Vec::new();
-        for store in self.snapshot.caches.values() {
+        for store in snapshot.caches.values() {
             let is_kept_here =
                 |cache: &Option<Arc<_>>| cache.as_ref().is_some_and(|cache| Arc::ptr_eq(cache, store));
-            let routes = self.snapshot.routes.iter().filter(|entry| is_kept_here(&entry.cache));
+            let routes = snapshot.routes.iter().filter(|entry| is_kept_here(&entry.cache));
             let keys: Vec<Vec<u8>> = routes
                 .map(|entry| {
                     let mut key = Vec::new();

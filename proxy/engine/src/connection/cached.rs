@@ -331,7 +331,11 @@ impl Look<'_> {
                 if let Some(loading) = self.store.loading() {
                     let key = self.key.clone();
                     let most = Duration::from_millis(self.store.config().wait_max_ms);
-                    let _ = timeout(most, tokio::task::spawn_blocking(move || loading.load(&key))).await;
+                    let _ = timeout(
+                        most,
+                        tokio::task::spawn_blocking(move || loading.load(&key, clock::unix_ms())),
+                    )
+                    .await;
                 }
                 ticket.settle(Outcome::Stored);
             }

@@ -56,7 +56,7 @@ impl Connection {
         let host = self.session.head.host();
         let host = if host.is_empty() { self.listener.authority.as_bytes() } else { host };
         let downstream = Downstream {
-            change: Change::of(&account.snapshot, &self.session.head, host),
+            change: Change::of(worker.view(), &account.snapshot, &self.session.head, host),
             head: &self.session.head,
             reader: &mut self.io.reader,
             writer: &mut self.io.writer,

@@ -167,6 +167,11 @@ impl Worker {
         self.view.current()
     }
 
+    /// Where the current configuration is.
+    pub(crate) fn view(&self) -> &View {
+        &self.view
+    }
+
     /// The resources that exchanges need.
     pub(crate) fn resources(&self) -> &Resources {
         &self.resources

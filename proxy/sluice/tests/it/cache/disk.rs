@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use nix::sys::signal::Signal;
@@ -184,6 +185,8 @@ fn a_reload_gives_a_cache_a_disk_and_takes_it() {
     assert!(!is_hit(&get(&proxy, "/a", "")));
     assert_eq!(proxy.reload(&config).0, Some(0));
     poll("the disk", || (proxy.said("the disk of a cache is open") == 2).then_some(()));
+    // Nobody has told it what has changed meanwhile.
+    assert!(!is_hit(&get(&proxy, "/a", "")));
     assert!(is_hit(&get(&proxy, "/a", "")));
 }
 
@@ -202,4 +205,30 @@ fn a_folder_that_cannot_be_used_costs_nothing_but_the_files() {
     // What came before is written as well.
     written(&proxy, 1.0);
     let _ = fs::remove_file(&disk.0);
+}
+
+#[test]
+fn a_change_reaches_the_cache_of_a_reload_that_came_meanwhile() {
+    let (told, go) = std::sync::mpsc::channel();
+    let go = Mutex::new(go);
+    let origin = Origin::answering(move |request| {
+        if request.text() == "x" {
+            go.lock().unwrap().recv().unwrap();
+        }
+        response(FIELDS, "body")
+    });
+    let Some(proxy) = caching(&origin, json!({})).start() else { return };
+    let mut wire = proxy.connect();
+    wire.send("POST /a HTTP/1.1\r\nHost: a.test\r\nContent-Length: 1\r\n\r\nx");
+    poll("the request", || {
+        proxy.endpoint(&origin.endpoint)["in_flight"].as_u64().filter(|count| *count == 1)
+    });
+    let mut config = proxy.config.clone();
+    config["caches"]["pages"] = json!({"memory_max": "2m", "object_max": "10k"});
+    assert_eq!(proxy.reload(&config).0, Some(0));
+    get(&proxy, "/a", "");
+    assert!(is_hit(&get(&proxy, "/a", "")));
+    told.send(()).unwrap();
+    assert_eq!(wire.response().status(), 200);
+    assert!(!is_hit(&get(&proxy, "/a", "")));
 }
