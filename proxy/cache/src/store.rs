@@ -144,9 +144,10 @@ impl Store {
 
     /// Goes on with other settings. What is too much for them leaves.
     pub fn set(&self, config: &Cache) {
-        self.table.set_capacity(config.memory_bytes_max);
+        let memory_bytes_max = config.memory_bytes_max;
+        self.table.set_capacity(memory_bytes_max);
         if let (Some(disk), Some(config)) = (&self.disk, &config.disk) {
-            disk.set_size(config.size_bytes_max);
+            disk.set_size(config.size_bytes_max, memory_bytes_max);
         }
         self.config.store(Arc::new(config.clone()));
     }
@@ -176,9 +177,15 @@ impl Store {
         }
     }
 
-    /// The process ends: another one is told of what changes from now on.
-    pub fn drain(&self) {
-        self.disk.iter().for_each(Disk::drain);
+    /// The process ends, or does not: another one is told of what changes from now on.
+    pub fn drain(&self, is_ending: bool) {
+        self.disk.iter().for_each(|disk| disk.drain(is_ending));
+    }
+
+    /// A reload has made another store in its place, which does not hear of what changes: what is on the disk is not used
+    /// again.
+    pub fn retire(&self) {
+        self.disk.iter().for_each(Disk::retire);
     }
 
     /// Writes to its disk what is not there yet, and lets another process have it. Blocks, not for longer than that.
@@ -413,14 +420,16 @@ impl Store {
             }
             !takes
         });
-        // Who has written a resource anew meanwhile may have put back what was just taken out.
+        // A change in the meantime may have put back what was just taken out, here and on the disk. What has left memory
+        // since is not known, and goes as well.
         let mut changing = self.changing();
         for key in changing.amid_purge.take().unwrap_or_default() {
-            if let Some(Slot::Variants(variants)) = self.table.peek(&key[..])
-                && purge.takes(&key, variants.iter().map(|stored| &**stored))
-            {
+            let is_right = match self.table.peek(&key[..]) {
+                Some(Slot::Variants(variants)) => !purge.takes(&key, variants.iter().map(|stored| &**stored)),
+                Some(Slot::Passed(_)) | None => false,
+            };
+            if !is_right {
                 self.table.remove(&key[..]);
-                // It may be written with what came later.
                 self.disk.iter().for_each(|disk| disk.drop_file(&key));
             }
         }

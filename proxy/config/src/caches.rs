@@ -78,7 +78,7 @@ keys! { Cache, settle consistent {
     store_set_cookie: false, Flag;
     // Some clients understand no 103, and some pages have links that are not worth it.
     early_hints: false, Flag;
-    // Writing costs; who asks for it names the folder.
+    // Writing costs, and only you know where.
     disk: None, Or("off", map());
 }}
 

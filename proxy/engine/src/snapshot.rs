@@ -274,14 +274,22 @@ impl Snapshot {
         }
     }
 
-    /// Lets the caches use their disks. Not before the snapshot is in force: others may have them.
+    /// Lets the caches use their disks. No step of a reload may fail afterwards.
     pub fn start_caches(&self) {
         self.caches.values().for_each(Store::start);
     }
 
-    /// The process ends: others are told of what changes from now on.
-    pub fn drain_caches(&self) {
-        self.caches.values().for_each(|store| store.drain());
+    /// The process ends, or does not: others are told of what changes from now on.
+    pub fn drain_caches(&self, is_ending: bool) {
+        self.caches.values().for_each(|store| store.drain(is_ending));
+    }
+
+    /// Retires the caches that do not go on in the snapshot after this one.
+    pub fn retire_caches(&self, next: &Self) {
+        let goes_on = |(name, store): &(&String, &Arc<Store>)| {
+            next.caches.get(*name).is_some_and(|next| Arc::ptr_eq(store, next))
+        };
+        self.caches.iter().filter(|cache| !goes_on(cache)).for_each(|(_, store)| store.retire());
     }
 
     /// Lets the next process have the disks of the caches, with everything on them. Blocks.

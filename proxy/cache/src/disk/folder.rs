@@ -141,7 +141,8 @@ impl Folder {
     ///
     /// # Errors
     /// Why it cannot be used.
-    pub(super) fn open(&self) -> io::Result<Option<OpenFolder>> {
+    /// `pause` is called now and then: many files may be removed.
+    pub(super) fn open(&self, pause: &dyn Fn()) -> io::Result<Option<OpenFolder>> {
         DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(&self.root)?;
         let lock = self.root.join(LOCK);
         let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(FILE_MODE).open(lock)?;
@@ -151,7 +152,7 @@ impl Folder {
             Err(TryLockError::Error(error)) => return Err(error),
         }
         let folder = OpenFolder { folder: self.clone(), _lock: lock };
-        folder.prepare()?;
+        folder.prepare(pause)?;
         Ok(Some(folder))
     }
 }
@@ -168,7 +169,7 @@ impl OpenFolder {
     }
 
     /// Removes what cannot be trusted, and says that it is in use.
-    fn prepare(&self) -> io::Result<()> {
+    fn prepare(&self, pause: &dyn Fn()) -> io::Result<()> {
         let state = absent_is_none(fs::read(self.folder.root.join(STATE)))?;
         let state: Option<FolderState> = state.and_then(|bytes| serde_json::from_slice(&bytes).ok());
         let is_trusted = state.is_some_and(|state| {
@@ -176,7 +177,7 @@ impl OpenFolder {
         });
         self.remove_unfinished()?;
         if !is_trusted {
-            self.empty()?;
+            self.empty(pause)?;
         }
         self.note_state(false)
     }
@@ -197,8 +198,9 @@ impl OpenFolder {
     }
 
     /// Removes all files of ours, and nothing else.
-    fn empty(&self) -> io::Result<()> {
+    pub(super) fn empty(&self, pause: &dyn Fn()) -> io::Result<()> {
         for part in self.parts()? {
+            pause();
             for found in self.files_of(&part)? {
                 self.folder.remove(found.name)?;
             }

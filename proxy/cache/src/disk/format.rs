@@ -20,8 +20,7 @@ pub(super) const HEADER_BYTES: usize = LENGTH_AT + 4;
 /// The longest description: many variants, each with the largest head that is accepted.
 const DESCRIPTION_BYTES_MAX: usize = 64 << 20;
 
-/// The name of a resource's file. Whoever finds two keys with the same hash makes them replace each other; the key in the
-/// file tells them apart.
+/// The name of a resource's file. Two keys with the same hash replace each other's file; the key in it tells them apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FileName(pub(super) u128);
 

@@ -20,7 +20,7 @@ pub(super) struct Entry {
     pub(super) purges: u32,
     /// Which file of this name it is.
     generation: u32,
-    /// Whether there is nothing newer in memory, or was.
+    /// False once memory has or had something newer.
     is_current: bool,
 }
 

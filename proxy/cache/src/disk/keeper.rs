@@ -9,6 +9,7 @@ use super::Shared;
 use super::folder::{OpenFolder, sort_by_age};
 use super::format::{self, FileName};
 use super::index::{Entry, Index};
+use super::purges::PURGES_MAX;
 use super::state::{Ending, Task};
 use super::writes::PendingWrite;
 use crate::purge::Purge;
@@ -31,16 +32,19 @@ pub(super) fn run(shared: &Shared, told: &dyn Fn(&Purge)) {
         close(shared, folder);
     } else {
         end(shared);
+        if shared.state().ending == Ending::Abandoned {
+            shared.distrust();
+        }
     }
+    shared.state().is_over = true;
     shared.changed.notify_all();
 }
 
-/// Has everything on the disk, and says so. The folder stays locked until the end of the process or of the store, so that
+/// Syncs everything, and notes that the folder is closed. The folder stays locked until the end of the process or of the store, so that
 /// what changes until then is removed before another one reads it.
 fn close(shared: &Shared, folder: OpenFolder) {
     let is_abandoned = shared.state().ending == Ending::Abandoned;
     let mut synced = if is_abandoned { Ok(()) } else { folder.sync() };
-    let held = shared.held.lock();
     if end(shared) && synced.is_ok() {
         // Somebody has waited meanwhile.
         synced = folder.sync();
@@ -57,7 +61,7 @@ fn close(shared: &Shared, folder: OpenFolder) {
         shared.distrust();
     }
     if !is_abandoned {
-        *held.unwrap_or_else(PoisonError::into_inner) = Some(folder);
+        *shared.held.lock().unwrap_or_else(PoisonError::into_inner) = Some(folder);
     }
 }
 
@@ -83,10 +87,11 @@ fn open(shared: &Shared, told: &dyn Fn(&Purge)) -> Option<OpenFolder> {
     let (mut is_away_logged, mut is_error_logged) = (false, false);
     loop {
         let path = shared.folder.path().display();
-        let opened = shared.folder.open().and_then(|folder| match folder {
-            Some(folder) => list(shared, &folder, told).map(|()| Some(folder)),
-            None => Ok(None),
-        });
+        let opened =
+            shared.folder.open(&|| _ = until(shared, Instant::now())).and_then(|folder| match folder {
+                Some(folder) => list(shared, &folder, told).map(|()| Some(folder)),
+                None => Ok(None),
+            });
         match opened {
             Ok(Some(folder)) => return Some(folder),
             Ok(None) if !std::mem::replace(&mut is_away_logged, true) => {
@@ -119,7 +124,7 @@ fn without_folder(shared: &Shared, task: Task) -> Option<Task> {
     match task {
         Task::Remove(removal) => {
             remove(shared, &removal.names);
-            // Who waits may have gone.
+            // The request that waits may be gone.
             removal.told.into_iter().for_each(|told| _ = told.send(()));
         }
         Task::NotePurge(purge, number, told) => {
@@ -140,14 +145,23 @@ fn list(shared: &Shared, folder: &OpenFolder, told: &dyn Fn(&Purge)) -> io::Resu
         until(shared, Instant::now());
     }
     sort_by_age(&mut found);
-    let purges = folder.purges()?;
+    let mut purges = folder.purges()?;
+    if purges.len() > PURGES_MAX {
+        // It takes too long to look at each file so often.
+        folder.empty(&|| _ = until(shared, Instant::now()))?;
+        found.clear();
+        purges = Vec::new();
+        told(&Purge::All);
+        shared.state().purge(&Purge::All);
+    }
     // There may be many, and workers wait for the lock.
     let config = shared.state().index.config().clone();
     let mut index = Index::new(&config);
     found.into_iter().for_each(|found| index.insert(found.name, Entry::new(found.bytes, 0)));
     let foreign: Vec<Purge> = purges.iter().map(|(purge, _)| purge.clone()).collect();
-    shared.state().open(index, purges);
+    // First, so that nothing that they take is stored together with what comes later.
     foreign.iter().for_each(told);
+    shared.state().open(index, purges);
     Ok(())
 }
 

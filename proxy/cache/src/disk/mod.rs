@@ -15,7 +15,7 @@ mod state;
 mod tests;
 mod writes;
 
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -39,6 +39,9 @@ const READS_MAX: usize = 16;
 /// The part of a cache's memory that may wait to be written, although it has left memory perhaps.
 const UNWRITTEN_PART: u64 = 4;
 
+/// The first number of notes that are written when the thread has ended; its own are lower.
+const LATE: u32 = 1 << 31;
+
 /// Files of a cache.
 #[derive(Debug)]
 pub(crate) struct Disk {
@@ -47,6 +50,8 @@ pub(crate) struct Disk {
     shared: Arc<Shared>,
     /// Held by each read.
     reads: Arc<()>,
+    /// Numbers of notes that are written when the thread has ended.
+    late: AtomicU32,
 }
 
 /// What the thread and the workers share.
@@ -54,9 +59,9 @@ pub(crate) struct Disk {
 struct Shared {
     folder: Folder,
     state: Mutex<State>,
-    /// Told when there is work, and when there is none left for ever.
+    /// Signalled when there is work, and when the thread has ended.
     changed: Condvar,
-    /// The folder, once it is closed: nobody else may have it before the end of this store.
+    /// The closed folder, which stays locked until the store ends.
     held: Mutex<Option<OpenFolder>>,
     /// Whether a removal has taken too long, and nothing was done since.
     is_hung: AtomicBool,
@@ -84,8 +89,8 @@ pub struct Removal {
 }
 
 impl Removal {
-    /// Waits until the files are gone. After ten seconds, it goes on without, and so do others until the disk works again: they
-    /// are removed then.
+    /// Waits until the files are gone, for ten seconds at most. After that, no removal waits until the disk works again; the
+    /// files are removed then.
     pub async fn done(self) {
         let until = tokio::time::Instant::now() + REMOVAL_MAX;
         for wait in self.waits {
@@ -131,7 +136,12 @@ impl Disk {
             is_distrusted: AtomicBool::new(false),
             counts: Counts::default(),
         };
-        Self { config: config.clone(), shared: Arc::new(shared), reads: Arc::default() }
+        Self {
+            config: config.clone(),
+            shared: Arc::new(shared),
+            reads: Arc::default(),
+            late: AtomicU32::new(LATE),
+        }
     }
 
     /// Starts its thread, unless that runs already. `told` hears of what other processes have taken out.
@@ -145,7 +155,10 @@ impl Disk {
             .spawn(move || keeper::run(&shared, &told));
         if let Err(error) = started {
             tracing::error!(%error, "cannot start the thread of a cache's disk; it keeps its responses in memory");
-            self.shared.state().end();
+            self.shared.distrust();
+            let mut state = self.shared.state();
+            state.end();
+            state.is_over = true;
         }
     }
 
@@ -157,9 +170,9 @@ impl Disk {
         now.folder == config.folder && now.files_max == config.files_max && is_near
     }
 
-    /// Goes on with another size.
-    pub(crate) fn set_size(&self, bytes_max: u64) {
-        self.shared.state().set_size(bytes_max);
+    /// Goes on with other sizes.
+    pub(crate) fn set_size(&self, bytes_max: u64, memory_bytes_max: u64) {
+        self.shared.state().set_size(bytes_max, memory_bytes_max / UNWRITTEN_PART);
         self.shared.changed.notify_all();
     }
 
@@ -174,7 +187,7 @@ impl Disk {
         (Arc::strong_count(&place.0) <= READS_MAX + 1).then_some(place)
     }
 
-    /// What is known of the file of a key, which may be read: with its size in bytes.
+    /// The entry of a key's file, if that may be read, and its size in bytes.
     pub(crate) fn entry(&self, key: &[u8]) -> Option<(FileEntry, u64)> {
         let entry = self.shared.state().readable(FileName::of(key))?;
         Some((FileEntry(entry), entry.bytes()))
@@ -241,10 +254,13 @@ impl Disk {
         let mut state = self.shared.state();
         if let Some(was_open) = state.ended() {
             drop(state);
+            if self.shared.is_distrusted.load(SeqCst) {
+                return None;
+            }
             self.remove_at_end((host, target), keys, was_open);
             return None;
         }
-        let waits = state.remove((host, target), keys);
+        let waits = state.remove((host, target), keys, self.shared.is_hung.load(SeqCst));
         drop(state);
         self.shared.removal(waits)
     }
@@ -259,7 +275,9 @@ impl Disk {
         let mut removed = keys.map(FileName::of).try_for_each(|name| self.shared.folder.remove(name));
         if !was_open {
             let purge = Purge::Exact { host: host.to_vec(), target: target.to_vec() };
-            removed = removed.and_then(|()| self.shared.folder.note_purge(&purge, u32::MAX).map(drop));
+            removed = removed.and_then(|()| {
+                self.shared.folder.note_purge(&purge, self.late.fetch_add(1, SeqCst)).map(drop)
+            });
         }
         if removed.is_err() {
             self.shared.distrust();
@@ -279,11 +297,24 @@ impl Disk {
         self.shared.removal(noted.into_iter().collect())
     }
 
-    /// From now on, another process is told of what changes.
-    pub(crate) fn drain(&self) {
+    /// From now on, another process is told of what changes; or no longer, because there is none.
+    pub(crate) fn drain(&self, is_ending: bool) {
         let mut state = self.shared.state();
-        if state.ending == Ending::None {
-            state.ending = Ending::Draining;
+        match state.ending {
+            Ending::None if is_ending => state.ending = Ending::Draining,
+            Ending::Draining if !is_ending => {
+                state.ending = Ending::None;
+                state.purges.keep();
+            }
+            _ => {}
+        }
+        self.shared.changed.notify_all();
+    }
+
+    /// Another store takes its place, and does not hear of what changes from now on.
+    pub(crate) fn retire(&self) {
+        if !self.shared.state().is_closed() {
+            self.shared.distrust();
         }
     }
 
@@ -298,7 +329,7 @@ impl Disk {
         let mut state = self.shared.state();
         state.ending = Ending::Closing;
         self.shared.changed.notify_all();
-        while !state.is_closed() {
+        while !state.is_over {
             let left = deadline.saturating_duration_since(Instant::now());
             if left == Duration::ZERO {
                 tracing::warn!(folder = %self.shared.folder.path().display(), "the disk of a cache is too slow to be closed");

@@ -10,11 +10,12 @@ use crate::purge::Purge;
 use crate::stored::StoredResponse;
 
 /// Purges that are not done. Beyond that, all files go.
-const PURGES_MAX: usize = 1000;
+pub(super) const PURGES_MAX: usize = 1000;
 
 /// What an operator has taken out, and what is not yet removed of it.
 #[derive(Debug)]
 pub(super) struct PendingPurge {
+    id: u32,
     /// It is about files whose entry has a lower number.
     number: u32,
     purge: Purge,
@@ -51,33 +52,43 @@ impl PendingPurges {
         self.seen
     }
 
-    /// Adds what is taken out; the other end is told once it is noted.
-    pub(super) fn add(&mut self, purge: &Purge, is_for_others: bool) -> oneshot::Receiver<()> {
-        if self.purges.len() < PURGES_MAX {
-            self.push(purge.clone(), None, is_for_others);
-        } else if self.purges.last().is_none_or(|last| last.purge != Purge::All) {
-            self.push(Purge::All, None, is_for_others);
-        } else if let Some(mut last) = self.purges.pop() {
-            // It is about what has come since, too.
-            self.seen += 1;
-            (last.number, last.has_looked) = (self.seen, false);
-            self.purges.push(last);
-        }
+    /// Adds what is taken out; the other end is told once it is noted. `None` if it is.
+    pub(super) fn add(&mut self, purge: &Purge, is_for_others: bool) -> Option<oneshot::Receiver<()>> {
+        let is_full = self.purges.len() >= PURGES_MAX;
+        let id = match self.purges.last_mut().filter(|last| is_full && last.purge == Purge::All) {
+            Some(last) => {
+                // It is about what has come since, too.
+                self.seen += 1;
+                (last.number, last.has_looked) = (self.seen, false);
+                last.is_for_others |= is_for_others;
+                if last.is_noted {
+                    return None;
+                }
+                last.id
+            }
+            None => self.push(if is_full { Purge::All } else { purge.clone() }, None, is_for_others),
+        };
         let (told, wait) = oneshot::channel();
-        self.to_note.push((self.seen, told));
-        wait
+        self.to_note.push((id, told));
+        Some(wait)
+    }
+
+    /// There will be no other process: this one removes the notes itself.
+    pub(super) fn keep(&mut self) {
+        self.purges.iter_mut().for_each(|purge| purge.is_for_others = false);
     }
 
     /// Adds what was noted, by this process or another one.
     pub(super) fn add_noted(&mut self, purge: Purge, note: PathBuf) {
         if !self.purges.iter().any(|known| known.note.as_ref() == Some(&note)) {
-            self.push(purge, Some(note), false);
+            _ = self.push(purge, Some(note), false);
         }
     }
 
-    fn push(&mut self, purge: Purge, note: Option<PathBuf>, is_for_others: bool) {
+    fn push(&mut self, purge: Purge, note: Option<PathBuf>, is_for_others: bool) -> u32 {
         self.seen += 1;
         self.purges.push(PendingPurge {
+            id: self.seen,
             number: self.seen,
             purge,
             is_noted: note.is_some(),
@@ -85,22 +96,23 @@ impl PendingPurges {
             has_looked: false,
             is_for_others,
         });
+        self.seen
     }
 
-    /// One that is to be noted, its number, and who waits for it.
+    /// One that is to be noted, its identity, and the sender that reports it.
     pub(super) fn next_to_note(&mut self) -> Option<(Purge, u32, oneshot::Sender<()>)> {
         loop {
-            let (number, told) = self.to_note.pop()?;
-            // Otherwise it is done, and so is who waits.
-            if let Some(purge) = self.purges.iter().find(|purge| purge.number == number) {
-                return Some((purge.purge.clone(), number, told));
+            let (id, told) = self.to_note.pop()?;
+            // Otherwise it is done.
+            if let Some(purge) = self.purges.iter().find(|purge| purge.id == id) {
+                return Some((purge.purge.clone(), id, told));
             }
         }
     }
 
     /// A purge is noted for the next process; `None` if that has failed.
-    pub(super) fn noted(&mut self, number: u32, note: Option<PathBuf>) {
-        if let Some(purge) = self.purges.iter_mut().find(|purge| purge.number == number) {
+    pub(super) fn noted(&mut self, id: u32, note: Option<PathBuf>) {
+        if let Some(purge) = self.purges.iter_mut().find(|purge| purge.id == id) {
             (purge.is_noted, purge.note) = (true, note);
         }
     }

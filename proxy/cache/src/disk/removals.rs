@@ -13,7 +13,7 @@ const BATCH: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct RemovalBatch {
     pub(super) names: Vec<FileName>,
-    /// Who waits for it.
+    /// The senders that report the removal.
     pub(super) told: Vec<oneshot::Sender<()>>,
 }
 

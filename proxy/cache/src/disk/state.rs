@@ -32,7 +32,7 @@ enum Phase {
     },
 }
 
-/// What of this process the folder is to outlive.
+/// How the process stops using the folder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Ending {
     /// It goes on.
@@ -76,6 +76,8 @@ pub(super) struct State {
     pub(super) ending: Ending,
     /// Another write is followed by a look of a purge.
     looks_next: bool,
+    /// Whether the thread has nothing left to do, not even to say that everything is on the disk.
+    pub(super) is_over: bool,
 }
 
 impl State {
@@ -89,6 +91,7 @@ impl State {
             removals: PendingRemovals::default(),
             ending: Ending::None,
             looks_next: false,
+            is_over: true,
         }
     }
 
@@ -96,6 +99,7 @@ impl State {
     pub(super) fn begin(&mut self) -> bool {
         let is_first = self.phase == Phase::Idle;
         if is_first {
+            self.is_over = false;
             self.phase = Phase::Away(Some(HashSet::new()));
         }
         is_first
@@ -143,7 +147,8 @@ impl State {
     }
 
     /// The present number of bytes is another one.
-    pub(super) fn set_size(&mut self, bytes_max: u64) {
+    pub(super) fn set_size(&mut self, bytes_max: u64, unwritten_bytes_max: u64) {
+        self.writes.set_size(unwritten_bytes_max);
         self.index.set_size(bytes_max);
         self.removals.extend(self.index.take_evicted());
     }
@@ -191,6 +196,7 @@ impl State {
         &mut self,
         (host, target): (&[u8], &[u8]),
         keys: impl Iterator<Item = &'k [u8]>,
+        is_hung: bool,
     ) -> Vec<oneshot::Receiver<()>> {
         if self.is_closed() {
             return Vec::new();
@@ -208,11 +214,16 @@ impl State {
             };
             names.push((name, may_exist));
         }
+        if is_hung {
+            // Nobody waits, so that what is waited for does not grow.
+            self.removals.extend(names.into_iter().filter_map(|(name, may_exist)| may_exist.then_some(name)));
+            return Vec::new();
+        }
         let mut waits: Vec<_> = self.removals.wait_for(names.into_iter()).into_iter().collect();
         // Another process may keep what was asked for before.
         if matches!(self.phase, Phase::Away(_)) || self.ending != Ending::None {
             let purge = Purge::Exact { host: host.to_vec(), target: target.to_vec() };
-            waits.push(self.purges.add(&purge, self.ending != Ending::None));
+            waits.extend(self.purges.add(&purge, self.ending != Ending::None));
         }
         waits
     }
@@ -230,7 +241,7 @@ impl State {
         if let Some(name) = written.map(|(name, ..)| *name) {
             self.drop_file(name);
         }
-        Some(self.purges.add(purge, self.ending != Ending::None))
+        self.purges.add(purge, self.ending != Ending::None)
     }
 
     /// What is next. The task before is done.

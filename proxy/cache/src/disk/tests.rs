@@ -73,14 +73,14 @@ fn a_folder_of_another_boot_begins_empty_unless_it_was_closed() {
         let folder = Folder::new(root.path(), "pages");
         let name = FileName::of(b"key");
         {
-            let open = folder.open().unwrap().unwrap();
+            let open = folder.open(&|| {}).unwrap().unwrap();
             open.write(name, b"content").unwrap();
             fs::write(folder.path().join("mine.txt"), "kept").unwrap();
             fs::write(folder.path().join("new-year.txt"), "kept").unwrap();
             fs::create_dir(folder.path().join("ab")).unwrap();
             fs::write(folder.path().join("ab/mine.txt"), "kept").unwrap();
             fs::write(folder.path().join("cd"), "kept").unwrap();
-            assert!(folder.open().unwrap().is_none(), "two have it");
+            assert!(folder.open(&|| {}).unwrap().is_none(), "two have it");
             if is_closed {
                 open.sync().unwrap();
                 open.note_closed().unwrap();
@@ -93,7 +93,7 @@ fn a_folder_of_another_boot_begins_empty_unless_it_was_closed() {
             fs::write(&file, state.to_string().replace(own, boot)).unwrap();
             assert_ne!(own, boot);
         }
-        let open = folder.open().unwrap().unwrap();
+        let open = folder.open(&|| {}).unwrap().unwrap();
         assert_eq!(folder.read(name, 100).unwrap().is_some(), is_kept, "{boot:?} {is_closed}");
         for foreign in ["mine.txt", "new-year.txt", "ab/mine.txt", "cd"] {
             assert!(folder.path().join(foreign).exists(), "{foreign}");
@@ -110,9 +110,9 @@ fn a_folder_of_another_boot_begins_empty_unless_it_was_closed() {
 fn a_damaged_state_is_no_state() {
     let root = tempfile::tempdir().unwrap();
     let folder = Folder::new(root.path(), "pages");
-    folder.open().unwrap().unwrap().write(FileName::of(b"key"), b"content").unwrap();
+    folder.open(&|| {}).unwrap().unwrap().write(FileName::of(b"key"), b"content").unwrap();
     fs::write(folder.path().join("state.json"), "{").unwrap();
-    drop(folder.open().unwrap().unwrap());
+    drop(folder.open(&|| {}).unwrap().unwrap());
     assert!(folder.read(FileName::of(b"key"), 100).unwrap().is_none());
 }
 
@@ -120,13 +120,13 @@ fn a_damaged_state_is_no_state() {
 fn a_folder_that_is_not_trusted_begins_empty() {
     let root = tempfile::tempdir().unwrap();
     let folder = Folder::new(root.path(), "pages");
-    let open = folder.open().unwrap().unwrap();
+    let open = folder.open(&|| {}).unwrap().unwrap();
     open.write(FileName::of(b"key"), b"content").unwrap();
     folder.distrust().unwrap();
     // It is not trusted by an end in order either.
     open.note_closed().unwrap();
     drop(open);
-    drop(folder.open().unwrap().unwrap());
+    drop(folder.open(&|| {}).unwrap().unwrap());
     assert!(folder.read(FileName::of(b"key"), 100).unwrap().is_none());
 }
 
@@ -134,7 +134,7 @@ fn a_folder_that_is_not_trusted_begins_empty() {
 fn a_pipe_in_place_of_a_file_is_not_waited_for() {
     let root = tempfile::tempdir().unwrap();
     let folder = Folder::new(root.path(), "pages");
-    let open = folder.open().unwrap().unwrap();
+    let open = folder.open(&|| {}).unwrap().unwrap();
     open.write(FileName::of(b"key"), b"content").unwrap();
     let (part, name) = FileName::of(b"key").parts();
     let file = folder.path().join(part).join(name);

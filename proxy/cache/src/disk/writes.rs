@@ -58,6 +58,11 @@ impl PendingWrites {
         Self { pending: HashMap::new(), bytes: 0, bytes_max, new: VecDeque::new(), changed: VecDeque::new() }
     }
 
+    /// Goes on with another bound.
+    pub(super) fn set_size(&mut self, bytes_max: u64) {
+        self.bytes_max = bytes_max;
+    }
+
     /// Takes what is to be written to a file: it is not written any more.
     pub(super) fn take(&mut self, name: FileName) -> Option<PendingWrite> {
         let pending = self.pending.remove(&name);

@@ -35,6 +35,11 @@ fn open(config: &Cache) -> Arc<Store> {
 
 fn close(store: Arc<Store>) {
     store.close(Instant::now() + PATIENCE);
+    let folder = store.config().disk.as_ref().unwrap().folder.join("pages");
+    if store.on_disk().unwrap().failed == 0 {
+        let state = fs::read_to_string(folder.join("state.json")).unwrap();
+        assert!(state.contains("\"is_closed\":true"), "{state}");
+    }
     assert_eq!(Arc::strong_count(&store), 1);
 }
 
@@ -332,7 +337,7 @@ fn a_process_that_drains_tells_the_next_one_what_changes() {
     let config = config(root.path());
     let first = open(&config);
     let second = store(&config);
-    first.drain();
+    first.drain(true);
     // The next one has asked before the change, which the first one answers.
     keep(&second, "/", b"one");
     wait(forget(&first, "/"));

@@ -236,7 +236,7 @@ impl<'a> Control<'a> {
             notify(&[NotifyState::Stopping]);
         }
         self.draining.store(true, Ordering::Relaxed);
-        self.live.load().drain_caches();
+        self.live.load().drain_caches(true);
         if let Some(bypass) = &self.bypass {
             bypass.stop();
         }

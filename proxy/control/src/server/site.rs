@@ -150,7 +150,6 @@ impl Site {
         self.clusters.borrow_mut().extend(managed);
         self.write_state_files();
         self.watch_networks();
-        self.live.load().start_caches();
     }
 
     /// Watches the files of networks of the current configuration.
@@ -208,8 +207,9 @@ impl Site {
             }
         }
         let snapshot = Arc::new(attached.snapshot(&config, clusters, equipment, Some(&old)));
-        self.live.store(Arc::clone(&snapshot));
         snapshot.start_caches();
+        self.live.store(Arc::clone(&snapshot));
+        old.retire_caches(&snapshot);
         snapshot.spare_trusted();
         self.file.replace(config);
         let closing = self.listeners.switch(plan, &tls, opened, held);
@@ -255,7 +255,9 @@ impl Site {
             tracing::warn!("a deployed service takes requests from a rule of the file: {said}");
         }
         next.start_caches();
-        self.live.store(Arc::new(next));
+        let next = Arc::new(next);
+        self.live.store(Arc::clone(&next));
+        old.retire_caches(&next);
         tls.iter().for_each(|tls| self.listeners.terminators.switch(tls));
         Ok(())
     }

@@ -151,6 +151,8 @@ impl Bound {
         let certified = restored.attached.with_certificates(&config);
         let acme = Acme::for_start(&certified, &terminators.in_force())?;
 
+        // Before the first request changes what is on their disks.
+        snapshot.start_caches();
         // Last, so that a client that finds the port open also finds the control socket, and gets a response at once.
         listener::listen_all(&bound).map_err(|error| error.to_string())?;
         let (stage, watched) = watch::channel(Stage::Serve);

@@ -90,9 +90,12 @@ impl Upgrader {
         }
         let bans = Arc::clone(&self.site.live.load().bans);
         bans.pause_barrier(true);
+        // The successor serves before this process hears of it.
+        self.site.live.load().drain_caches(true);
         let successor = self.start_successor(binary, patience).await;
         if successor.is_err() {
             bans.pause_barrier(false);
+            self.site.live.load().drain_caches(false);
         }
         successor
     }

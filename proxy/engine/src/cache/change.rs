@@ -15,7 +15,7 @@ pub(crate) struct Change<'a> {
 }
 
 impl<'a> Change<'a> {
-    /// `None` if the request changes nothing, or if there are no caches. `host` is that of the request.
+    /// `None` if the request changes nothing. `host` is that of the request.
     pub(crate) fn of(
         view: &'a View,
         snapshot: &'a Snapshot,
@@ -25,8 +25,8 @@ impl<'a> Change<'a> {
         (!head.method().is_safe()).then(|| Self { view, snapshot, host, target: head.path_and_query() })
     }
 
-    /// Takes what has changed out of all caches, unless the response says that nothing has. The future is done once it is
-    /// gone from their disks as well.
+    /// Takes what has changed out of all caches, unless the response says that nothing has. Completes once their
+    /// disks have removed it too.
     pub(crate) async fn forget(&self, response: &ResponseHead) {
         if !matches!(response.status(), 200..=399) {
             return;

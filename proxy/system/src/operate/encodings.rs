@@ -38,10 +38,10 @@ const PAGE: &str = "<!doctype html><title>page</title><body>loading<script src=/
 
 /// nginx behind a sluice that encodes with one algorithm, keeps, and sends hints.
 struct Scene {
-    /// Stopped after sluice.
-    _nginx: Process,
     site: Site,
     script: Vec<u8>,
+    /// Last, so that it is stopped after sluice.
+    _nginx: Process,
 }
 
 /// A script whose last line shows that all of it has arrived.
@@ -73,7 +73,7 @@ impl Scene {
             }],
         });
         let site = Site::start_at(&format!("encodings-{name}"), binary, address, keys)?;
-        Ok(Self { _nginx: nginx, site, script })
+        Ok(Self { site, script, _nginx: nginx })
     }
 
     fn url(&self, path: &str) -> String {
