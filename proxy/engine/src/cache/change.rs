@@ -15,14 +15,16 @@ pub(crate) struct Change<'a> {
 }
 
 impl<'a> Change<'a> {
-    /// `None` if the request changes nothing. `host` is that of the request.
+    /// `None` if the request changes nothing, or if there are no caches: then nobody needs to look at its response. `host`
+    /// is that of the request.
     pub(crate) fn of(
         view: &'a View,
         snapshot: &'a Snapshot,
         head: &'a RequestHead,
         host: &'a [u8],
     ) -> Option<Self> {
-        (!head.method().is_safe()).then(|| Self { view, snapshot, host, target: head.path_and_query() })
+        let changes = !head.method().is_safe() && !snapshot.caches.is_empty();
+        changes.then(|| Self { view, snapshot, host, target: head.path_and_query() })
     }
 
     /// Takes what has changed out of all caches, unless the response says that nothing has. Completes once their
@@ -39,9 +41,6 @@ impl<'a> Change<'a> {
         let mut snapshots = vec![self.snapshot];
         if !std::ptr::eq(self.snapshot, &*current) {
             snapshots.push(&current);
-        }
-        if snapshots.iter().all(|snapshot| snapshot.caches.is_empty()) {
-            return;
         }
         let mut removals = Vec::new();
         for target in named.chain([self.target.to_vec()]) {

@@ -67,6 +67,8 @@ impl Scene {
             "listeners": [{"name": "web", "address": address, "tls": {"certificates": certificates}}],
             "clusters": {"default": {"endpoints": [origin]}},
             "caches": {"pages": {"early_hints": true}},
+            // Otherwise, responses of a busy worker are sent as they are.
+            "compression": {"cpu_percent_max": 100},
             "routes": [{
                 "cluster": "default", "cache": "pages",
                 "compress": {"algorithms": [coding], "body_min": "100b"},
