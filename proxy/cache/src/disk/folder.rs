@@ -137,11 +137,11 @@ impl Folder {
         Ok(path.to_owned())
     }
 
-    /// Makes the folder and takes it; `None` while another process has it.
+    /// Makes the folder and takes it; `None` while another process has it. `pause` is called now and then: many files may
+    /// be removed.
     ///
     /// # Errors
     /// Why it cannot be used.
-    /// `pause` is called now and then: many files may be removed.
     pub(super) fn open(&self, pause: &dyn Fn()) -> io::Result<Option<OpenFolder>> {
         DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(&self.root)?;
         let lock = self.root.join(LOCK);

@@ -40,8 +40,8 @@ pub(super) fn run(shared: &Shared, told: &dyn Fn(&Purge)) {
     shared.changed.notify_all();
 }
 
-/// Syncs everything, and notes that the folder is closed. The folder stays locked until the end of the process or of the store, so that
-/// what changes until then is removed before another one reads it.
+/// Syncs everything, and notes that the folder is closed. The folder stays locked until the store ends, so that what
+/// changes until then is removed before another process reads it.
 fn close(shared: &Shared, folder: OpenFolder) {
     let is_abandoned = shared.state().ending == Ending::Abandoned;
     let mut synced = if is_abandoned { Ok(()) } else { folder.sync() };

@@ -1,7 +1,7 @@
 //! What a cache keeps beyond its memory: a file for each resource, written and removed by a thread of its own.
 //!
-//! While a resource is in memory, memory is right; its file is read only when it is not. The thread takes what it
-//! writes from memory, so that nothing waits for the disk but what is removed: a removal is told once the file is gone.
+//! While a resource is in memory, memory is right; its file is read only when it is not. No request waits for a write.
+//! A removal, and the note of a purge, is told once it is done.
 
 mod counts;
 mod folder;
