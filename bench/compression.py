@@ -4,26 +4,15 @@
     bench/compression.py --sluice BINARY [--rounds 9] [--seconds 2] [--workers 1] [--out DIR]
 
 An application (nginx) sends a page of 64 KB of HTML with a Content-Length. Each proxy encodes it, all of them run all the
-time, with as many workers. Cases: gzip at level 1 and 6 beside nginx at the same level, gzip beside Caddy at level 6,
-and zstd and br of sluice alone. A round loads each server of a case in turn with wrk over 50 connections. The result
+time, with as many workers. Cases: gzip of `level: fast` beside nginx at level 1, gzip of `balanced` beside nginx and Caddy at level 6, whose
+bodies are as small, and zstd and br of sluice alone. A round loads each server of a case in turn with wrk over 50 connections. The result
 has the medians of the ratios of each round, with the smallest and the largest, and the size of each body. Needs wrk, nginx.
 """
-import argparse, contextlib, json, os, random, shutil, sys, tempfile, time
+import argparse, contextlib, json, os, shutil, sys, tempfile, time
 
 from measuring import fetched, free_port, load, summary
+from pages import page
 from running import end_on_signal, program, sluice, started_caddy
-
-
-def page(size):
-    """HTML with the words, tags and numbers of a list of records."""
-    words = [line.strip() for line in open(__file__) if line.strip()]
-    pick = random.Random(1)
-    rows = []
-    while sum(map(len, rows)) < size:
-        number = pick.randrange(10**9)
-        rows.append(f'<tr class="row" id="r{number}"><td><a href="/records/{number}">{pick.choice(words)[:60]}</a></td>'
-                    f"<td>{number % 977}</td></tr>\n")
-    return "".join(rows)[:size].replace("$", "")
 
 
 def nginx(folder, name, port, workers, body):
@@ -90,14 +79,14 @@ proxy_pass http://app; proxy_http_version 1.1; proxy_set_header Connection ""; }
 
         fast, balanced = our("fast", "fast"), our("balanced", "balanced")
         cases = {
-            "gzip-1": ("gzip", {"sluice": fast, "nginx": their("nginx1", 1)}),
-            "gzip-6": ("gzip", {"sluice": balanced, "nginx": their("nginx6", 6)}),
-            "zstd-3": ("zstd", {"sluice": balanced}),
-            "br-4": ("br", {"sluice": balanced}),
+            "gzip-fast": ("gzip", {"sluice": fast, "nginx": their("nginx1", 1)}),
+            "gzip-balanced": ("gzip", {"sluice": balanced, "nginx": their("nginx6", 6)}),
+            "zstd-balanced": ("zstd", {"sluice": balanced}),
+            "br-balanced": ("br", {"sluice": balanced}),
         }
         if shutil.which("caddy"):
             port = free_port()
-            cases["gzip-6"][1]["caddy"] = (started.enter_context(caddy(folder, port, arguments.workers)).pid, port)
+            cases["gzip-balanced"][1]["caddy"] = (started.enter_context(caddy(folder, port, arguments.workers)).pid, port)
         else:
             print("caddy is not installed; skipped")
         url = lambda port: f"http://127.0.0.1:{port}/page.html"

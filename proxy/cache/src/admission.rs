@@ -96,7 +96,8 @@ impl Admission {
     pub fn complete(self, body: Bytes, mut room: Room) -> Option<NewResponse> {
         room.fit(body.len() as u64);
         let fields = self.fields.iter().map(|(name, value)| (&name[..], &value[..]));
-        let stored = StoredResponse::new(self.status, fields, body, (self.vary, self.times, self.rules))?;
+        let stored =
+            StoredResponse::new(self.status, fields, body.into(), (self.vary, self.times, self.rules))?;
         Some(NewResponse { stored: Arc::new(stored.within(Some(Arc::new(room)))), withheld: self.withheld })
     }
 }

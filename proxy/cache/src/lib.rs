@@ -7,8 +7,10 @@
 
 mod admission;
 mod asked;
+mod body;
 mod directives;
 mod disk;
+mod encoded;
 mod fills;
 mod freshness;
 mod hints;
@@ -23,7 +25,9 @@ mod vary;
 
 pub use admission::{Admission, NewResponse, Refusal};
 pub use asked::{Caller, RequestFacts};
+pub use body::Body;
 pub use disk::{DiskCounts, Removal};
+pub use encoded::{ENCODED_BYTES_MAX, EncodedBody};
 pub use fills::{Outcome, ResponseWait, Ticket, Turn};
 pub use freshness::ExchangeTimes;
 pub use key::{Resource, is_canonical};

@@ -6,14 +6,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use bytes::Bytes;
 use quick_cache::sync::{Cache as Table, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 use sluice_config::Cache;
 use sluice_http::RequestHead;
 
 use super::asked::Caller;
+use super::body::Body;
 use super::directives::Wishes;
 use super::disk::{Disk, DiskCounts, FileName, ReadPlace, Removal};
+use super::encoded::{EncodedBodies, EncodedBody};
 use super::fills::{Fills, Turn};
 use super::key::Resource;
 use super::purge::Purge;
@@ -81,6 +84,7 @@ pub struct Store {
     pub name: String,
     config: ArcSwap<Cache>,
     table: Table<Box<[u8]>, Slot, Weight>,
+    encoded: EncodedBodies,
     fills: Arc<Fills>,
     /// How many removals there have been.
     removed: AtomicU64,
@@ -131,6 +135,7 @@ impl Store {
             name: name.to_owned(),
             config: ArcSwap::from_pointee(config.clone()),
             table: table(config),
+            encoded: EncodedBodies::new(config.encoded_bytes_max),
             fills: Arc::new(Fills::new()),
             removed: AtomicU64::default(),
             hasher: DefaultHashBuilder::default(),
@@ -146,6 +151,7 @@ impl Store {
     pub fn set(&self, config: &Cache) {
         let memory_bytes_max = config.memory_bytes_max;
         self.table.set_capacity(memory_bytes_max);
+        self.encoded.set(config.encoded_bytes_max);
         if let (Some(disk), Some(config)) = (&self.disk, &config.disk) {
             disk.set_size(config.size_bytes_max, memory_bytes_max);
         }
@@ -222,6 +228,21 @@ impl Store {
         let config = self.config.load();
         let wishes = config.obey_requests.then(|| Wishes::of_request(caller.request));
         Lookup::Stored(Arc::clone(stored), stored.usable(now_ms, wishes.as_ref()))
+    }
+
+    /// The body of a response in a form, if it was kept. The caller numbers the forms: a coding and its level.
+    pub fn encoded(&self, body: &Body, form: u8) -> Option<Arc<EncodedBody>> {
+        self.encoded.get(body, form)
+    }
+
+    /// Whether there is room for encoded bodies.
+    pub fn keeps_encoded(&self) -> bool {
+        self.config.load().encoded_bytes_max > 0
+    }
+
+    /// Keeps the body of a response in a form; `None` if there is no room for it.
+    pub fn keep_encoded(&self, body: &Body, form: u8, encoded: Bytes) -> Option<Arc<EncodedBody>> {
+        self.encoded.keep(body, form, encoded)
     }
 
     /// Whether a request wants nothing that is not stored, and may say so.
@@ -308,8 +329,7 @@ impl Store {
         let Some((entry, size)) = disk.entry(key) else { return };
         // Before anything is read.
         let config = self.config.load();
-        let most = config.memory_bytes_max;
-        let mut room = Room::new(&self.taken, (u64::MAX, most + most / MORE_PART));
+        let mut room = Room::new(&self.taken, (u64::MAX, bytes_in_all(&config)));
         if !room.grow(size) {
             return;
         }
@@ -441,7 +461,7 @@ impl Store {
     /// kept no longer.
     pub fn room(&self, length: Option<u64>) -> Option<Room> {
         let config = self.config.load();
-        let limits = (config.object_bytes_max, config.memory_bytes_max + config.memory_bytes_max / MORE_PART);
+        let limits = (config.object_bytes_max, bytes_in_all(&config));
         let mut room = Room::new(&self.taken, limits);
         room.grow(length.unwrap_or(1)).then_some(room)
     }
@@ -454,7 +474,7 @@ impl Store {
 
     /// Bytes that it holds.
     pub fn bytes(&self) -> u64 {
-        self.table.weight()
+        self.table.weight() + self.encoded.bytes()
     }
 
     /// Resources of which it knows something.
@@ -485,6 +505,11 @@ fn parts(config: &Cache) -> usize {
     let parts = parts.clamp(1, PARTS_MAX);
     // A power of two, and not more.
     1 << parts.ilog2()
+}
+
+/// Bytes that all bodies may take together, wherever they are.
+fn bytes_in_all(config: &Cache) -> u64 {
+    config.memory_bytes_max + config.memory_bytes_max / MORE_PART
 }
 
 fn table(config: &Cache) -> Table<Box<[u8]>, Slot, Weight> {

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use sluice_http::{HeadLimits, ResponseHead, Validators, read_http_date};
 
 use super::asked::Caller;
+use super::body::Body;
 use super::directives::{Directives, Wishes};
 use super::freshness::Times;
 use super::room::Room;
@@ -26,7 +26,7 @@ const LIMITS: HeadLimits =
 #[derive(Debug)]
 pub struct StoredResponse {
     head: ResponseHead,
-    body: Bytes,
+    body: Body,
     pub(crate) vary: Vary,
     pub(crate) times: Times,
     pub(crate) rules: Rules,
@@ -93,7 +93,7 @@ impl StoredResponse {
     pub(crate) fn new<'f>(
         status: u16,
         fields: impl Iterator<Item = (&'f [u8], &'f [u8])>,
-        body: Bytes,
+        body: Body,
         facts: (Vary, Times, Rules),
     ) -> Option<Self> {
         let mut text = format!("HTTP/1.1 {status} \r\n").into_bytes();
@@ -147,7 +147,7 @@ impl StoredResponse {
     }
 
     /// Its body.
-    pub fn body(&self) -> &Bytes {
+    pub fn body(&self) -> &Body {
         &self.body
     }
 
@@ -245,8 +245,7 @@ impl StoredResponse {
             fields.map(|field| (field.name.to_vec(), field.value.to_vec())).collect::<Vec<_>>()
         };
         self.times.lifetime_ms < RENEWAL_MS
-            && self.body.as_ptr() == old.body.as_ptr()
-            && self.body.len() == old.body.len()
+            && self.body.number() == old.body.number()
             && self.rules == old.rules
             && fields(self) == fields(old)
     }

@@ -19,6 +19,8 @@ const CACHES_MAX: usize = 100;
 pub struct Cache {
     /// Bytes of all stored responses, with what is known of them.
     pub memory_bytes_max: u64,
+    /// Bytes of encoded bodies, for routes with `compress`.
+    pub encoded_bytes_max: u64,
     /// The largest body that is stored, in bytes.
     pub object_bytes_max: u64,
     /// Responses for one URL that differ by the fields in Vary.
@@ -62,6 +64,8 @@ keys! { CacheDisk {
 keys! { Cache, settle consistent {
     // The pages and assets of a site, without its pictures.
     memory_bytes_max: 64 << 20, number(1 << 20..=1 << 40);
+    // A fourth as much as memory_max: an encoded page has a fifth of its size, and most clients take the same coding.
+    encoded_bytes_max: 16 << 20, number(0..=1 << 40);
     // What is larger is mostly fetched by few.
     object_bytes_max: 1 << 20, number(1024..=1 << 30);
     // Encodings, languages and kinds of devices; one who invents values takes no more than this.

@@ -54,7 +54,7 @@ pub struct Compress {
 /// How much work is put into an encoded response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CompressLevel {
-    /// Level 1 of each algorithm.
+    /// The lowest level of each algorithm.
     Fast,
     /// The level at which the algorithm is mostly used for responses.
     Balanced,

@@ -44,6 +44,13 @@ const TOOLS: &[(&str, Source)] = &[
     ("pgbench", Source::Apt(&["postgresql", "postgresql-contrib"])),
     ("oha", Source::Crate("1.16.0")),
     ("starlette", Source::Python(&["starlette==1.10.0", "uvicorn[standard]==0.54.0"], "uvicorn")),
+    (
+        "django",
+        Source::Python(
+            &["django==5.2.19", "django-sendfile2==0.7.2", "uvicorn[standard]==0.54.0"],
+            "uvicorn",
+        ),
+    ),
     ("blacksheep", Source::Python(&["blacksheep==2.6.4", "uvicorn[standard]==0.54.0"], "uvicorn")),
     ("schemathesis", Source::Python(&["schemathesis==4.32.5"], "st")),
     // Both contain the schemas that they check against.

@@ -78,7 +78,7 @@ impl ResponseRecord {
 
     fn response(self, body: Bytes) -> Option<StoredResponse> {
         let fields = self.fields.iter().map(|(name, value)| (&name[..], &value[..]));
-        StoredResponse::new(self.status, fields, body, (self.vary, self.times, self.rules))
+        StoredResponse::new(self.status, fields, body.into(), (self.vary, self.times, self.rules))
     }
 }
 

@@ -97,7 +97,7 @@ fn find(store: &Arc<Store>, target: &str) -> Option<Bytes> {
         }
         found = look();
     }
-    if let Lookup::Stored(stored, _) = found { Some(stored.body().clone()) } else { None }
+    if let Lookup::Stored(stored, _) = found { Some(Bytes::copy_from_slice(stored.body())) } else { None }
 }
 
 fn written(store: &Store, count: u64) {

@@ -473,6 +473,7 @@ prop_compose! {
             }],
             rate_limits,
             caches: BTreeMap::from([("pages".to_owned(), Cache {
+                encoded_bytes_max: 3 << 20,
                 memory_bytes_max: 1 << 24,
                 object_bytes_max: 1 << 20,
                 variants_max: workers + 1,

@@ -8,15 +8,38 @@ use sluice_http::Coding;
 
 use super::workshop::{Compressors, Place, Refusal, Stream};
 
+/// How much of a body is gathered before it is encoded: in small steps, the many bodies that arrive at the same time
+/// would each need a context of their own, too many for the processor's caches.
+const STEP_BYTES: usize = 64 * 1024;
+
 /// The encoder of one body.
 pub(crate) struct Encoder {
     place: Place,
+    /// Only for a body whose length is known: others may be streams, of which each part is awaited.
+    gathering: Option<Gathering>,
     /// Whether something was written that was not flushed.
     holds_back: bool,
     /// Bytes of its output.
     written: u64,
     /// The output before it is framed.
     scratch: Vec<u8>,
+}
+
+/// What has arrived of a body, and is not encoded yet.
+#[derive(Default)]
+struct Gathering {
+    input: Vec<u8>,
+    /// Bytes that have not arrived.
+    missing: u64,
+}
+
+impl Gathering {
+    /// Adds input to what is there, and returns what is to be encoded now.
+    fn add(&mut self, input: &[u8]) -> bool {
+        self.missing = self.missing.saturating_sub(input.len() as u64);
+        self.input.extend_from_slice(input);
+        self.missing == 0 || self.input.len() >= STEP_BYTES
+    }
 }
 
 /// The encoder is broken: memory is short.
@@ -40,25 +63,32 @@ impl Compressors {
         length: Option<u64>,
         limits: (&Compression, usize),
     ) -> Result<Encoder, Event> {
-        self.open(coding, level, length, limits).map(Encoder::new).map_err(|refusal| match refusal {
+        let place = self.open(coding, level, length, limits).map_err(|refusal| match refusal {
             Refusal::Busy => Event::EncodingBusy,
             Refusal::Memory => Event::EncodingFull,
-        })
+        })?;
+        let gathering = length.map(|missing| Gathering { missing, ..Gathering::default() });
+        Ok(Encoder { place, gathering, holds_back: false, written: 0, scratch: Vec::new() })
     }
 }
 
 impl Encoder {
-    pub(super) fn new(place: Place) -> Self {
-        Self { place, holds_back: false, written: 0, scratch: Vec::new() }
-    }
-
     /// Encodes more of the body; returns what can be sent of it.
     ///
     /// # Errors
     /// Memory is short.
     pub(crate) fn write(&mut self, input: &[u8]) -> Result<&[u8], Broken> {
         self.holds_back |= !input.is_empty();
-        self.run(&Step::Write(input))
+        self.scratch.clear();
+        match &mut self.gathering {
+            Some(gathering) => {
+                if gathering.add(input) {
+                    self.run_gathered()?;
+                }
+            }
+            None => self.run(&Step::Write(input))?,
+        }
+        Ok(&self.scratch)
     }
 
     /// Returns what was held back.
@@ -69,7 +99,10 @@ impl Encoder {
         if !std::mem::take(&mut self.holds_back) {
             return Ok(&[]);
         }
-        self.run(&Step::Flush)
+        self.scratch.clear();
+        self.run_gathered()?;
+        self.run(&Step::Flush)?;
+        Ok(&self.scratch)
     }
 
     /// Ends the body; returns the last of it.
@@ -78,7 +111,15 @@ impl Encoder {
     /// Memory is short.
     pub(crate) fn finish(&mut self) -> Result<&[u8], Broken> {
         self.holds_back = false;
-        self.run(&Step::Finish)
+        self.scratch.clear();
+        self.run_gathered()?;
+        self.run(&Step::Finish)?;
+        Ok(&self.scratch)
+    }
+
+    /// The level at which it works: that of the route, or a lower one.
+    pub(crate) fn level(&self) -> CompressLevel {
+        self.place.level()
     }
 
     /// Bytes of its output so far.
@@ -86,20 +127,36 @@ impl Encoder {
         self.written
     }
 
-    fn run(&mut self, step: &Step<'_>) -> Result<&[u8], Broken> {
+    /// Encodes what was gathered.
+    fn run_gathered(&mut self) -> Result<(), Broken> {
+        let Some(gathering) = &mut self.gathering else { return Ok(()) };
+        if gathering.input.is_empty() {
+            return Ok(());
+        }
+        let mut input = std::mem::take(&mut gathering.input);
+        self.run(&Step::Write(&input))?;
+        if let Some(gathering) = self.gathering.as_mut().filter(|gathering| gathering.missing > 0) {
+            input.clear();
+            gathering.input = input;
+        }
+        Ok(())
+    }
+
+    /// Appends the output of a step to `scratch`.
+    fn run(&mut self, step: &Step<'_>) -> Result<(), Broken> {
         let begin = Instant::now();
-        self.scratch.clear();
-        let stream = self.place.stream.as_mut().ok_or(Broken)?;
-        let done = apply(stream, step, &mut self.scratch);
+        let before = self.scratch.len();
+        let done = self.place.stream().and_then(|stream| apply(stream, step, &mut self.scratch));
         self.place.of().spend(begin.elapsed());
         if done.is_none() {
-            // Its context is in no state to be used again.
-            self.place.stream = None;
+            self.place.give_up();
             return Err(Broken);
         }
-        self.place.has_ended = matches!(step, Step::Finish);
-        self.written += self.scratch.len() as u64;
-        Ok(&self.scratch)
+        if matches!(step, Step::Finish) {
+            self.place.end();
+        }
+        self.written += (self.scratch.len() - before) as u64;
+        Ok(())
     }
 }
 
@@ -129,12 +186,12 @@ mod tests {
         of: &Compressors,
         (coding, level): (Coding, CompressLevel),
         body: &[u8],
-        (flushes, ends): (bool, bool),
+        (flushes, ends, length): (bool, bool, Option<u64>),
     ) -> Vec<u8> {
         let limits = Compression { cpu_percent_max: 100, ..Compression::default() };
-        let mut encoder = of.encoder(coding, level, None, (&limits, 1)).unwrap();
+        let mut encoder = of.encoder(coding, level, length, (&limits, 1)).unwrap();
         let mut out = Vec::new();
-        for piece in body.chunks(1000) {
+        for piece in body.chunks(1 + body.len() / 7) {
             out.extend_from_slice(encoder.write(piece).unwrap());
             if flushes {
                 out.extend_from_slice(encoder.flush().unwrap());
@@ -167,9 +224,12 @@ mod tests {
                 let level = levels[random.usize(..3)];
                 let flushes = random.bool();
                 let letters = random.u32(2..200);
-                let body: Vec<u8> = (0..random.usize(..5_000)).map(|_| random.u32(..letters) as u8).collect();
+                // Now and then more than is gathered at once.
+                let most = if random.u8(..50) == 0 { 4 * STEP_BYTES } else { 5_000 };
+                let body: Vec<u8> = (0..random.usize(..most)).map(|_| random.u32(..letters) as u8).collect();
                 let ends = random.bool();
-                let bytes = encoded(&of, (coding, level), &body, (flushes, ends));
+                let length = random.bool().then_some(body.len() as u64);
+                let bytes = encoded(&of, (coding, level), &body, (flushes, ends, length));
                 if ends {
                     assert!(decoded(coding, &bytes) == body, "{coding:?} {level:?} {flushes} {round}");
                 }

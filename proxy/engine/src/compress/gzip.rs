@@ -2,8 +2,11 @@
 
 use flate2::{Compress, Compression, FlushCompress, Status};
 
-/// Bytes of a stream: the window and the tables of zlib at its largest memory level.
-pub(super) const BYTES: u64 = 400 * 1024;
+/// Bytes of a stream: the window and the tables of zlib at its largest memory level, and what is gathered.
+pub(super) const BYTES: u64 = 464 * 1024;
+/// `fast`, `balanced` and `best`. The levels of zlib-rs are not those of zlib: 4 makes bodies as small as level 6 there,
+/// and beyond 7 they do not become smaller (docs/internals/compression.md).
+pub(super) const LEVELS: [u32; 3] = [1, 4, 7];
 /// The window of gzip, as a power of two.
 const WINDOW_BITS: u8 = 15;
 /// Room that is made for output at a time.

@@ -41,14 +41,30 @@ pub(super) enum Stream {
     Brotli(Box<BrotliStream>),
 }
 
-/// A stream, which returns its memory when it is dropped.
+/// The memory for a stream, returned when it is dropped.
 pub(super) struct Place {
-    pub(super) stream: Option<Stream>,
-    /// Whether its body has ended. Only then is its context used again: at level 1, zlib-rs 0.6.8 writes a broken stream
-    /// with a context that was reset in the middle of a body.
-    pub(super) has_ended: bool,
+    work: Work,
+    level: CompressLevel,
     bytes: u64,
     of: Compressors,
+}
+
+/// How far a body is.
+enum Work {
+    /// Nothing is encoded yet, so that others can use the context meanwhile.
+    Ahead(Task),
+    UnderWay(Stream),
+    /// Everything is encoded, or memory was short.
+    Over,
+}
+
+/// How a body is encoded.
+#[derive(Clone, Copy)]
+struct Task {
+    coding: Coding,
+    level: CompressLevel,
+    /// Its length, if that is known.
+    length: Option<u64>,
 }
 
 /// Why a response is not encoded.
@@ -87,24 +103,25 @@ impl Compressors {
         if self.0.bytes.get() + bytes > bytes_max {
             return Err(Refusal::Memory);
         }
-        let stream = self.stream(coding, level, length).ok_or(Refusal::Memory)?;
         self.0.bytes.set(self.0.bytes.get() + bytes);
-        Ok(Place { stream: Some(stream), has_ended: false, bytes, of: self.clone() })
+        let task = Task { coding, level, length };
+        Ok(Place { work: Work::Ahead(task), level, bytes, of: self.clone() })
     }
 
-    fn stream(&self, coding: Coding, level: CompressLevel, length: Option<u64>) -> Option<Stream> {
+    /// A context, if possible the one that was used last: the processor has most of it in its caches.
+    fn stream(&self, Task { coding, level, length }: Task) -> Option<Stream> {
         let idle = &mut *self.0.idle.borrow_mut();
         Some(match coding {
             Coding::Gzip => {
-                let level = [1, 6, 9][level as usize];
-                let found = idle.gzip.iter().position(|stream| stream.level() == level);
+                let level = gzip::LEVELS[level as usize];
+                let found = idle.gzip.iter().rposition(|stream| stream.level() == level);
                 Stream::Gzip(
                     found.map_or_else(|| GzipStream::new(level), |index| idle.gzip.swap_remove(index)),
                 )
             }
             Coding::Zstd => {
                 let level = [1, 3, 9][level as usize];
-                match idle.zstd.iter().position(|stream| stream.level() == level) {
+                match idle.zstd.iter().rposition(|stream| stream.level() == level) {
                     Some(index) => Stream::Zstd(idle.zstd.swap_remove(index)),
                     None => Stream::Zstd(ZstdStream::new(level).ok()?),
                 }
@@ -140,13 +157,38 @@ impl Place {
     pub(super) fn of(&self) -> &Compressors {
         &self.of
     }
+
+    pub(super) fn level(&self) -> CompressLevel {
+        self.level
+    }
+
+    /// The stream, which begins with the first call; `None` if memory is short, or after its end.
+    pub(super) fn stream(&mut self) -> Option<&mut Stream> {
+        if let Work::Ahead(task) = self.work {
+            self.work = self.of.stream(task).map_or(Work::Over, Work::UnderWay);
+        }
+        match &mut self.work {
+            Work::UnderWay(stream) => Some(stream),
+            Work::Ahead(_) | Work::Over => None,
+        }
+    }
+
+    /// The body has ended. Only now is its context used again: at level 1, zlib-rs 0.6.8 writes a broken stream with a
+    /// context that was reset in the middle of a body.
+    pub(super) fn end(&mut self) {
+        if let Work::UnderWay(stream) = std::mem::replace(&mut self.work, Work::Over) {
+            self.of.take_back(stream);
+        }
+    }
+
+    /// Encodes no more; its context is in no state to be used again.
+    pub(super) fn give_up(&mut self) {
+        self.work = Work::Over;
+    }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         self.of.0.bytes.set(self.of.0.bytes.get() - self.bytes);
-        if let Some(stream) = self.stream.take().filter(|_| self.has_ended) {
-            self.of.take_back(stream);
-        }
     }
 }

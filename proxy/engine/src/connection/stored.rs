@@ -1,9 +1,15 @@
 //! Responds with what a cache has stored.
 
-use sluice_cache::StoredResponse;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sluice_cache::{ENCODED_BYTES_MAX, EncodedBody, StoredResponse};
 use sluice_core::clock;
 use sluice_core::error::Reason;
-use sluice_http::{FieldEdits, Framing, Method, ResponseForward, ResponseHead, Trailers, read_http_date};
+use sluice_http::{
+    Coding, FieldEdits, Framing, Method, ResponseForward, ResponseHead, Trailers, read_http_date,
+};
 use sluice_net::buffers::{Appetite, SMALL_BYTES};
 
 use super::account::Account;
@@ -11,6 +17,7 @@ use super::files::patience_ms;
 use super::{Connection, Next};
 use crate::body::Transfer;
 use crate::cache::{CACHE_STATUS, CacheStatus};
+use crate::compress::{Choice, choose};
 use crate::exchange::{EncodedAnswer, Encoding, Policy, request_transfer};
 use crate::files::{Plan, WholeContent};
 use crate::opening::Opening;
@@ -23,6 +30,8 @@ const OF_BODY: [&[u8]; 5] =
 
 /// A shorter body is copied, and sent with its head by the ring, together with those of other connections.
 const SHARED_BYTES_MIN: u64 = 16 * 1024;
+/// How much of a body is encoded before other connections get their turn.
+const ENCODED_BYTES_STEP: usize = 64 * 1024;
 /// How much of a body is sent before other connections get their turn.
 const SHARED_BYTES_STEP: usize = 256 * 1024;
 
@@ -45,14 +54,22 @@ impl Connection {
         let sent = match settled {
             Some(Ok(())) => {
                 let plan = self.plan_of(stored);
+                let encoded = self.encoded(stored, &plan, entry, account).await;
+                let content = match &encoded {
+                    Some((coding, body)) => {
+                        let plan = Plan::all(body.len() as u64, plan.status);
+                        Content { plan, body, coding: Some(*coding) }
+                    }
+                    None => Content { plan, body: stored.body(), coding: None },
+                };
                 let (opening, body) = self.open_stored(
                     stored,
-                    (&plan, status),
+                    (&content, status),
                     (entry, account, of_exchange),
                     keep_alive,
                     &mut progress,
                 );
-                self.send_content(opening, (&plan, stored.body()), body, &mut progress).await
+                self.send_content(opening, &content, body, &mut progress).await
             }
             Some(Err(_)) => Err(Reason::ClientGone),
             None => Err(Reason::ClientStalled),
@@ -84,17 +101,60 @@ impl Connection {
         Plan::new(&content, head, clock::unix_s(), boundary)
     }
 
+    /// The whole body in the coding that the client gets, if there is room to keep it: it is encoded once for all.
+    async fn encoded(
+        &self,
+        stored: &StoredResponse,
+        plan: &Plan,
+        entry: &RouteEntry,
+        account: &Account,
+    ) -> Option<(Coding, Arc<EncodedBody>)> {
+        let encoding = entry.encoding(&account.snapshot)?;
+        let store = entry.cache.as_ref().filter(|store| store.keeps_encoded())?;
+        let (body, head) = (stored.body(), &self.session.head);
+        let is_whole = plan.has_content && plan.status == stored.head().status();
+        if !is_whole || head.method() == Method::Head || body.len() > ENCODED_BYTES_MAX {
+            return None;
+        }
+        let (config, limits, workers) = encoding;
+        let length = Some(body.len() as u64);
+        let framing = Framing::Length(body.len() as u64);
+        let Some(Choice::Encode(coding)) = choose(config, head, stored.head(), framing) else { return None };
+        let form = coding as u8 * 4 + config.level as u8;
+        if let Some(kept) = store.encoded(body, form) {
+            return Some((coding, kept));
+        }
+        let worker = Rc::clone(&self.worker);
+        let compressors = &worker.resources().compressors;
+        let mut encoder = compressors.encoder(coding, config.level, length, (limits, workers)).ok()?;
+        // A busy worker works less on each, which is not worth keeping.
+        if encoder.level() != config.level {
+            return None;
+        }
+        let mut out = Vec::new();
+        for piece in body.chunks(ENCODED_BYTES_STEP) {
+            if !out.is_empty() {
+                tokio::task::yield_now().await;
+            }
+            out.extend_from_slice(encoder.write(piece).ok()?);
+        }
+        out.extend_from_slice(encoder.finish().ok()?);
+        out.shrink_to_fit();
+        store.keep_encoded(body, form, Bytes::from(out)).map(|kept| (coding, kept))
+    }
+
     /// Encodes the head, and says how the body is sent; `None` if there is none.
     #[expect(clippy::too_many_arguments, reason = "the parts of one response, which end here")]
     fn open_stored(
         &mut self,
         stored: &StoredResponse,
-        (plan, status): (&Plan, CacheStatus),
+        (content, status): (&Content<'_>, CacheStatus),
         (entry, account, of_exchange): (&RouteEntry, &Account, Option<&Policy<'_>>),
         keep_alive: bool,
         progress: &mut Progress,
     ) -> (Opening, Option<Transfer>) {
         let worker = std::rc::Rc::clone(&self.worker);
+        let plan = &content.plan;
         let snapshot = &account.snapshot;
         let own = if of_exchange.is_some() { None } else { self.own_edits(entry, account, None) };
         let edits = own.as_ref().map(|edits| &edits.response).or(entry.response_edits.as_ref());
@@ -104,9 +164,15 @@ impl Connection {
         let has_body = plan.has_content && !matches!(plan.status, 204 | 304);
         let framing = if has_body { Framing::Length(plan.length()) } else { no_body(plan.status) };
         let is_head = self.session.head.method() == Method::Head;
-        let encoded_framing = if is_head { Framing::None } else { framing };
-        let encoding = Encoding { config: entry.encoding(snapshot), resources: worker.resources(), edits };
-        let mut encoded = EncodedAnswer::of(&encoding, &self.session.head, head, encoded_framing);
+        let whole = || Framing::Length(stored.body().len() as u64);
+        let plain_framing = if is_head { Framing::None } else { content.coding.map_or(framing, |_| whole()) };
+        let encoding = Encoding {
+            config: entry.encoding(snapshot),
+            resources: worker.resources(),
+            edits,
+            ready: content.coding,
+        };
+        let mut encoded = EncodedAnswer::of(&encoding, &self.session.head, head, plain_framing);
         let encoder = encoded.as_mut().and_then(EncodedAnswer::take_encoder);
         let version = self.session.head.version();
         let towards = if encoder.is_some() { Framing::Stream.towards(version) } else { framing };
@@ -154,7 +220,7 @@ impl Connection {
     async fn send_content(
         &mut self,
         mut opening: Opening,
-        (plan, body): (&Plan, &[u8]),
+        Content { plan, body, .. }: &Content<'_>,
         transfer: Option<Transfer>,
         progress: &mut Progress,
     ) -> Result<(), Reason> {
@@ -185,6 +251,15 @@ impl Connection {
         self.submit(out, true).await?;
         self.quieten().await
     }
+}
+
+/// The body of a response from the cache.
+struct Content<'c> {
+    /// What of `body` is sent.
+    plan: Plan,
+    body: &'c [u8],
+    /// The coding of `body`, if it is not the one that the application has sent.
+    coding: Option<Coding>,
 }
 
 impl Connection {

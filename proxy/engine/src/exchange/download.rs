@@ -297,7 +297,7 @@ async fn respond(
     // Nobody reads what a request behind a client's back brings.
     let is_detached = policy.cache.fill().is_some_and(Fill::is_detached);
     let config = policy.compress.filter(|_| !is_detached);
-    let encoding = Encoding { config, resources, edits };
+    let encoding = Encoding { config, resources, edits, ready: None };
     let mut encoded = EncodedAnswer::of(&encoding, answer.request, from.head, framing);
     let encoder = encoded.as_mut().and_then(EncodedAnswer::take_encoder);
     let is_encoded = encoder.is_some();

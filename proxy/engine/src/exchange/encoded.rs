@@ -17,6 +17,8 @@ pub(crate) struct Encoding<'a> {
     pub(crate) resources: &'a Resources,
     /// The changes of the route.
     pub(crate) edits: Option<&'a FieldEdits>,
+    /// The coding in which the body is there already.
+    pub(crate) ready: Option<Coding>,
 }
 
 /// What is done with the body, and what the head says of it.
@@ -38,7 +40,12 @@ impl EncodedAnswer {
         let (config, limits, workers) = encoding.config?;
         let mut choice = choose(config, request, head, framing)?;
         let mut encoder = None;
+        let ready = encoding.ready.map(Choice::Encode);
         if let Choice::Encode(coding) = choice
+            && ready == Some(choice)
+        {
+            encoding.resources.dialer.metrics().count(event(coding));
+        } else if let Choice::Encode(coding) = choice
             && !framing.is_empty()
         {
             let length = if let Framing::Length(length) = framing { Some(length) } else { None };

@@ -2,6 +2,7 @@
 
 mod collapsing;
 mod disk;
+mod encoded;
 mod poisoning;
 mod purging;
 mod storing;
