@@ -1,8 +1,8 @@
 //! Encoded bodies of stored responses, so that each is encoded once.
 
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use quick_cache::sync::{Cache as Table, DefaultLifecycle};
@@ -12,7 +12,7 @@ use super::body::Body;
 use super::room::Room;
 
 /// The largest body that is encoded to be kept, in bytes: its client waits for all of it.
-pub const ENCODED_BYTES_MAX: usize = 2 << 20;
+const ENCODED_BYTES_MAX: usize = 2 << 20;
 /// What a place in the table takes.
 const PLACE_BYTES: u64 = 128;
 /// The mean size of an encoded body, from which the size of the table follows.
@@ -37,6 +37,32 @@ impl Deref for EncodedBody {
     }
 }
 
+/// A body that is being encoded to be kept, and the room for it: as much as the body takes itself.
+#[derive(Debug)]
+pub struct Encoding {
+    of: Arc<EncodedBodies>,
+    form: Form,
+    room: Option<Room>,
+}
+
+impl Encoding {
+    /// Keeps the encoded body.
+    pub fn keep(mut self, bytes: Bytes) -> Option<Arc<EncodedBody>> {
+        let mut room = self.room.take()?;
+        room.fit(bytes.len() as u64);
+        let encoded = Arc::new(EncodedBody { bytes, _room: room });
+        self.of.table.insert(self.form, Arc::clone(&encoded));
+        Some(encoded)
+    }
+}
+
+impl Drop for Encoding {
+    fn drop(&mut self) {
+        let mut under_way = self.of.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+        under_way.retain(|form| *form != self.form);
+    }
+}
+
 /// What a place weighs.
 #[derive(Clone, Debug)]
 struct Weight;
@@ -53,6 +79,8 @@ pub(crate) struct EncodedBodies {
     table: Table<Form, Arc<EncodedBody>, Weight>,
     /// Bytes of all of them, wherever they are.
     taken: Arc<AtomicU64>,
+    /// What is being encoded: a few at a time, as many as there are workers and their connections in turn.
+    under_way: Mutex<Vec<Form>>,
 }
 
 impl EncodedBodies {
@@ -70,7 +98,7 @@ impl EncodedBodies {
             Ok(options) => Table::with_options(options, Weight, hasher, DefaultLifecycle::default()),
             Err(_) => Table::with(items, bytes_max, Weight, hasher, DefaultLifecycle::default()),
         };
-        Self { table, taken: Arc::default() }
+        Self { table, taken: Arc::default(), under_way: Mutex::default() }
     }
 
     /// Goes on with another bound. What is too much for it leaves.
@@ -82,17 +110,30 @@ impl EncodedBodies {
         self.table.get(&Form(body.number(), form))
     }
 
-    /// Keeps an encoded body; `None` if too many are still sent that are kept no longer.
-    pub(crate) fn keep(&self, body: &Body, form: u8, bytes: Bytes) -> Option<Arc<EncodedBody>> {
+    /// Room to encode a body that is to be kept; `None` if somebody else does so now, if it is too large, or if too many
+    /// are still sent that are kept no longer.
+    pub(crate) fn begin(self: &Arc<Self>, body: &Body, form: u8) -> Option<Encoding> {
+        let form = Form(body.number(), form);
         let most = self.table.capacity();
-        let mut room = Room::new(&self.taken, (u64::MAX, most + most / 2));
-        if !room.grow(bytes.len() as u64) {
+        let length = body.len() as u64;
+        if body.len() > ENCODED_BYTES_MAX || length > self.table.shard_capacity() / 2 {
             return None;
         }
-        room.fit(bytes.len() as u64);
-        let encoded = Arc::new(EncodedBody { bytes, _room: room });
-        self.table.insert(Form(body.number(), form), Arc::clone(&encoded));
-        Some(encoded)
+        {
+            let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+            if under_way.contains(&form) {
+                return None;
+            }
+            under_way.push(form);
+        }
+        // From here on, dropping it ends the work.
+        let mut encoding = Encoding { of: Arc::clone(self), form, room: None };
+        let mut room = Room::new(&self.taken, (length, most + most / 2));
+        if !room.grow(length) {
+            return None;
+        }
+        encoding.room = Some(room);
+        Some(encoding)
     }
 
     /// Bytes that it holds.
@@ -107,22 +148,39 @@ mod tests {
 
     use super::*;
 
+    fn body(bytes: usize) -> Body {
+        Body::from(Bytes::from(vec![0; bytes]))
+    }
+
     #[test]
     fn a_body_with_the_same_bytes_is_another_one() {
-        let bodies = EncodedBodies::new(1 << 20);
-        let (one, other) = (Body::from(Bytes::from_static(b"a")), Body::from(Bytes::from_static(b"a")));
-        assert!(bodies.keep(&one, 1, Bytes::from_static(b"encoded")).is_some());
+        let bodies = Arc::new(EncodedBodies::new(1 << 20));
+        let (one, other) = (body(10), body(10));
+        let encoding = bodies.begin(&one, 1);
+        assert!(encoding.and_then(|encoding| encoding.keep(Bytes::from_static(b"encoded"))).is_some());
         let found = |body: &Body, form| bodies.get(body, form).map(|encoded| encoded.to_vec());
         assert_eq!(found(&one.clone(), 1), Some(b"encoded".to_vec()));
         assert_eq!((found(&one, 2), found(&other, 1)), (None, None));
     }
 
     #[test]
+    fn each_is_encoded_by_one_at_a_time() {
+        let bodies = Arc::new(EncodedBodies::new(1 << 20));
+        let one = body(10);
+        let encoding = bodies.begin(&one, 1);
+        assert!(encoding.is_some() && bodies.begin(&one, 1).is_none() && bodies.begin(&one, 2).is_some());
+        drop(encoding);
+        assert!(bodies.begin(&one, 1).is_some());
+        assert_eq!(bodies.taken.load(SeqCst), 0);
+        assert!(bodies.begin(&body((1 << 19) + 1), 1).is_none(), "it would not stay");
+    }
+
+    #[test]
     fn memory_is_bounded_also_that_of_bodies_that_are_still_sent() {
         const SIZE: usize = 1 << 12;
-        let bodies = EncodedBodies::new(1 << 20);
+        let bodies = Arc::new(EncodedBodies::new(1 << 20));
         let taken = Arc::clone(&bodies.taken);
-        let keep = || bodies.keep(&Body::from(Bytes::from_static(b"a")), 0, Bytes::from(vec![0; SIZE]));
+        let keep = || bodies.begin(&body(SIZE), 0)?.keep(Bytes::from(vec![0; SIZE]));
         for _ in 0..1000 {
             assert!(keep().is_some());
             assert!(bodies.bytes() <= 1 << 20 && taken.load(SeqCst) <= 1 << 20, "{taken:?}");

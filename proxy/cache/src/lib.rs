@@ -27,7 +27,7 @@ pub use admission::{Admission, NewResponse, Refusal};
 pub use asked::{Caller, RequestFacts};
 pub use body::Body;
 pub use disk::{DiskCounts, Removal};
-pub use encoded::{ENCODED_BYTES_MAX, EncodedBody};
+pub use encoded::{EncodedBody, Encoding};
 pub use fills::{Outcome, ResponseWait, Ticket, Turn};
 pub use freshness::ExchangeTimes;
 pub use key::{Resource, is_canonical};

@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use bytes::Bytes;
 use quick_cache::sync::{Cache as Table, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 use sluice_config::Cache;
@@ -16,7 +15,7 @@ use super::asked::Caller;
 use super::body::Body;
 use super::directives::Wishes;
 use super::disk::{Disk, DiskCounts, FileName, ReadPlace, Removal};
-use super::encoded::{EncodedBodies, EncodedBody};
+use super::encoded::{EncodedBodies, EncodedBody, Encoding};
 use super::fills::{Fills, Turn};
 use super::key::Resource;
 use super::purge::Purge;
@@ -84,7 +83,7 @@ pub struct Store {
     pub name: String,
     config: ArcSwap<Cache>,
     table: Table<Box<[u8]>, Slot, Weight>,
-    encoded: EncodedBodies,
+    encoded: Arc<EncodedBodies>,
     fills: Arc<Fills>,
     /// How many removals there have been.
     removed: AtomicU64,
@@ -135,7 +134,7 @@ impl Store {
             name: name.to_owned(),
             config: ArcSwap::from_pointee(config.clone()),
             table: table(config),
-            encoded: EncodedBodies::new(config.encoded_bytes_max),
+            encoded: Arc::new(EncodedBodies::new(config.encoded_bytes_max)),
             fills: Arc::new(Fills::new()),
             removed: AtomicU64::default(),
             hasher: DefaultHashBuilder::default(),
@@ -235,14 +234,9 @@ impl Store {
         self.encoded.get(body, form)
     }
 
-    /// Whether there is room for encoded bodies.
-    pub fn keeps_encoded(&self) -> bool {
-        self.config.load().encoded_bytes_max > 0
-    }
-
-    /// Keeps the body of a response in a form; `None` if there is no room for it.
-    pub fn keep_encoded(&self, body: &Body, form: u8, encoded: Bytes) -> Option<Arc<EncodedBody>> {
-        self.encoded.keep(body, form, encoded)
+    /// Room to encode the body of a response, which is kept then; `None` if it is better sent as it is encoded.
+    pub fn begin_encoded(&self, body: &Body, form: u8) -> Option<Encoding> {
+        self.encoded.begin(body, form)
     }
 
     /// Whether a request wants nothing that is not stored, and may say so.

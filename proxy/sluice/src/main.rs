@@ -1,5 +1,6 @@
 //! The `sluice` binary: parse the command line, load the configuration, run, map errors to exit codes.
 
+mod application;
 mod cli;
 mod healthcheck;
 mod logs;
@@ -23,6 +24,7 @@ use sluice_control::server::{ControlRuntime, Source};
 use sluice_control::{advice, doctor, server, surroundings};
 use sluice_core::{logging, tls};
 
+use crate::application::Application;
 use crate::cli::kamal::{self, Environment, KamalCommand, KamalProxy, KamalRunArgs};
 use crate::cli::service::ServiceCommand;
 use crate::cli::service::words::{self, Refusal};
@@ -183,8 +185,16 @@ fn run_command(args: &RunArgs) -> ExitCode {
     match args.load() {
         Ok(config) => {
             logging::init();
-            server::run(runtime, config, args.source(), predecessor)
-                .unwrap_or_else(|error| fail(&error, EXIT_RUNTIME))
+            let application = match Application::start(&args.application, args.application_port()) {
+                Ok(application) => application,
+                Err(error) => {
+                    let command = args.application[0].display();
+                    return fail(&format!("{command} cannot be started: {error}"), EXIT_RUNTIME);
+                }
+            };
+            let code = server::run(runtime, config, args.source(), predecessor)
+                .unwrap_or_else(|error| fail(&error, EXIT_RUNTIME));
+            application.and_then(Application::end).map_or(code, ExitCode::from)
         }
         Err(error) => {
             predecessor.iter().for_each(|predecessor| predecessor.fail(&error.to_string()));

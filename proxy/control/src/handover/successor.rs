@@ -33,6 +33,11 @@ impl Program {
         Ok(Self { binary: std::env::current_exe()?, arguments: std::env::args_os().skip(1).collect() })
     }
 
+    /// Whether it starts an application, as `sluice run … -- COMMAND` does.
+    pub(crate) fn starts_application(&self) -> bool {
+        self.arguments.iter().any(|argument| argument == "--")
+    }
+
     /// The same with another binary.
     pub(crate) fn with_binary(self, binary: Option<PathBuf>) -> Self {
         Self { binary: binary.unwrap_or(self.binary), ..self }

@@ -88,6 +88,9 @@ impl Upgrader {
         if std::process::id() == 1 {
             return Err("cannot upgrade PID 1: the container stops when this process exits; replace the container instead".to_owned().into());
         }
+        if self.program.starts_application() {
+            return Err("cannot upgrade a sluice that has started its application: the new process would start another one; restart both instead".to_owned().into());
+        }
         let bans = Arc::clone(&self.site.live.load().bans);
         bans.pause_barrier(true);
         // The successor serves before this process hears of it.

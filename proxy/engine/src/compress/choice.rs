@@ -31,6 +31,10 @@ pub(crate) fn choose(
         let was_encoded = named.is_some_and(|(named, tag)| memchr::memmem::find(named, &tag).is_some());
         return Some(if was_encoded { Choice::Revalidated } else { Choice::Plain });
     }
+    // RFC 9110 section 15.3.7: a part says of Vary what the whole response would say.
+    if response.status() == 206 {
+        return is_of_encodable(config, response).then_some(Choice::Plain);
+    }
     if !is_encodable(config, request, response, framing) {
         return None;
     }
@@ -56,11 +60,23 @@ fn is_encodable(config: &Compress, request: &RequestHead, response: &ResponseHea
     {
         return false;
     }
-    let kind = response.get(b"content-type").unwrap_or_default();
-    let kind = kind.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
-    config.takes(kind)
+    config.takes(media_type(response))
         && OF_BYTES.iter().all(|name| response.get(name).is_none())
         && !lists(response, b"cache-control", b"no-transform")
+}
+
+/// Whether parts may be of a response that others would get encoded.
+fn is_of_encodable(config: &Compress, response: &ResponseHead) -> bool {
+    let kind = media_type(response);
+    // Several parts have a type of their own, and each names that of the whole.
+    (config.takes(kind) || kind.eq_ignore_ascii_case(b"multipart/byteranges"))
+        && response.get(b"content-encoding").is_none()
+        && !lists(response, b"cache-control", b"no-transform")
+}
+
+fn media_type(response: &ResponseHead) -> &[u8] {
+    let kind = response.get(b"content-type").unwrap_or_default();
+    kind.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii()
 }
 
 fn declared_length(response: &ResponseHead) -> Option<u64> {
@@ -160,7 +176,14 @@ mod tests {
             (200, "", Framing::Chunked, None),
             (200, "Content-Type: image/png\r\n", Framing::Chunked, None),
             (204, HTML, Framing::None, None),
-            (206, HTML, Framing::Length(5000), None),
+            (206, HTML, Framing::Length(5000), Some(Choice::Plain)),
+            (
+                206,
+                "Content-Type: multipart/byteranges; boundary=a\r\n",
+                Framing::Length(5000),
+                Some(Choice::Plain),
+            ),
+            (206, "Content-Type: image/png\r\n", Framing::Length(5000), None),
             (304, "ETag: \"a\"\r\n", Framing::None, Some(Choice::Plain)),
             (200, HTML, Framing::Length(0), None),
             (200, "Content-Type: text/html\r\nContent-Encoding: br\r\n", Framing::Chunked, None),

@@ -6,7 +6,7 @@ use sluice_config::{CompressLevel, Compression};
 use sluice_core::metrics::Event;
 use sluice_http::Coding;
 
-use super::workshop::{Compressors, Place, Refusal, Stream};
+use super::workshop::{Compressors, OutOfMemory, Place, Stream};
 
 /// How much of a body is gathered before it is encoded: in small steps, the many bodies that arrive at the same time
 /// would each need a context of their own, too many for the processor's caches.
@@ -34,10 +34,16 @@ struct Gathering {
 }
 
 impl Gathering {
-    /// Adds input to what is there, and returns what is to be encoded now.
-    fn add(&mut self, input: &[u8]) -> bool {
-        self.missing = self.missing.saturating_sub(input.len() as u64);
-        self.input.extend_from_slice(input);
+    /// Takes as much of the input as there is room for; returns the rest.
+    fn add<'i>(&mut self, input: &'i [u8]) -> &'i [u8] {
+        let (taken, rest) = input.split_at(input.len().min(STEP_BYTES.saturating_sub(self.input.len())));
+        self.missing = self.missing.saturating_sub(taken.len() as u64);
+        self.input.extend_from_slice(taken);
+        rest
+    }
+
+    /// Whether it is encoded now.
+    fn is_due(&self) -> bool {
         self.missing == 0 || self.input.len() >= STEP_BYTES
     }
 }
@@ -63,10 +69,30 @@ impl Compressors {
         length: Option<u64>,
         limits: (&Compression, usize),
     ) -> Result<Encoder, Event> {
-        let place = self.open(coding, level, length, limits).map_err(|refusal| match refusal {
-            Refusal::Busy => Event::EncodingBusy,
-            Refusal::Memory => Event::EncodingFull,
-        })?;
+        let level = self.level(level, limits.0);
+        self.encoder_at(coding, level.ok_or(Event::EncodingBusy)?, length, limits)
+    }
+
+    /// The same for a body that is kept, and sent many times: if anything is encoded at all, at the level of its route.
+    pub(crate) fn encoder_to_keep(
+        &self,
+        coding: Coding,
+        level: CompressLevel,
+        length: u64,
+        limits: (&Compression, usize),
+    ) -> Option<Encoder> {
+        self.level(level, limits.0)?;
+        self.encoder_at(coding, level, Some(length), limits).ok()
+    }
+
+    fn encoder_at(
+        &self,
+        coding: Coding,
+        level: CompressLevel,
+        length: Option<u64>,
+        limits: (&Compression, usize),
+    ) -> Result<Encoder, Event> {
+        let place = self.open(coding, level, length, limits).map_err(|OutOfMemory| Event::EncodingFull)?;
         let gathering = length.map(|missing| Gathering { missing, ..Gathering::default() });
         Ok(Encoder { place, gathering, holds_back: false, written: 0, scratch: Vec::new() })
     }
@@ -80,13 +106,17 @@ impl Encoder {
     pub(crate) fn write(&mut self, input: &[u8]) -> Result<&[u8], Broken> {
         self.holds_back |= !input.is_empty();
         self.scratch.clear();
-        match &mut self.gathering {
-            Some(gathering) => {
-                if gathering.add(input) {
-                    self.run_gathered()?;
-                }
+        self.scratch.shrink_to(STEP_BYTES);
+        if self.gathering.is_none() {
+            self.run(&Step::Write(input))?;
+            return Ok(&self.scratch);
+        }
+        let mut rest = input;
+        while let Some(gathering) = self.gathering.as_mut().filter(|_| !rest.is_empty()) {
+            rest = gathering.add(rest);
+            if gathering.is_due() {
+                self.run_gathered()?;
             }
-            None => self.run(&Step::Write(input))?,
         }
         Ok(&self.scratch)
     }
@@ -115,11 +145,6 @@ impl Encoder {
         self.run_gathered()?;
         self.run(&Step::Finish)?;
         Ok(&self.scratch)
-    }
-
-    /// The level at which it works: that of the route, or a lower one.
-    pub(crate) fn level(&self) -> CompressLevel {
-        self.place.level()
     }
 
     /// Bytes of its output so far.

@@ -44,7 +44,6 @@ pub(super) enum Stream {
 /// The memory for a stream, returned when it is dropped.
 pub(super) struct Place {
     work: Work,
-    level: CompressLevel,
     bytes: u64,
     of: Compressors,
 }
@@ -67,18 +66,23 @@ struct Task {
     length: Option<u64>,
 }
 
-/// Why a response is not encoded.
+/// The memory for streams is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
-    /// Encoding takes more of the worker's time than it may.
-    Busy,
-    /// The memory is used up.
-    Memory,
-}
+pub(super) struct OutOfMemory;
 
 impl Compressors {
     pub(crate) fn new() -> Self {
         Self(Rc::new(Shared { pace: Pace::new(), bytes: Cell::new(0), idle: RefCell::default() }))
+    }
+
+    /// The level for the next response, at most that of its route; `None` if encoding takes more of the worker's time than
+    /// it may.
+    pub(super) fn level(&self, of_route: CompressLevel, limits: &Compression) -> Option<CompressLevel> {
+        match self.0.pace.effort(limits.cpu_percent_max) {
+            Effort::Full => Some(of_route),
+            Effort::Little => Some(CompressLevel::Fast),
+            Effort::Nothing => None,
+        }
     }
 
     /// A stream for a body of so many bytes, if that is known.
@@ -88,12 +92,7 @@ impl Compressors {
         level: CompressLevel,
         length: Option<u64>,
         (limits, workers): (&Compression, usize),
-    ) -> Result<Place, Refusal> {
-        let level = match self.0.pace.effort(limits.cpu_percent_max) {
-            Effort::Full => level,
-            Effort::Little => CompressLevel::Fast,
-            Effort::Nothing => return Err(Refusal::Busy),
-        };
+    ) -> Result<Place, OutOfMemory> {
         let bytes = match coding {
             Coding::Gzip => gzip::BYTES,
             Coding::Zstd => zstd::BYTES,
@@ -101,11 +100,11 @@ impl Compressors {
         };
         let bytes_max = limits.memory_bytes_max / workers.max(1) as u64;
         if self.0.bytes.get() + bytes > bytes_max {
-            return Err(Refusal::Memory);
+            return Err(OutOfMemory);
         }
         self.0.bytes.set(self.0.bytes.get() + bytes);
         let task = Task { coding, level, length };
-        Ok(Place { work: Work::Ahead(task), level, bytes, of: self.clone() })
+        Ok(Place { work: Work::Ahead(task), bytes, of: self.clone() })
     }
 
     /// A context, if possible the one that was used last: the processor has most of it in its caches.
@@ -115,14 +114,12 @@ impl Compressors {
             Coding::Gzip => {
                 let level = gzip::LEVELS[level as usize];
                 let found = idle.gzip.iter().rposition(|stream| stream.level() == level);
-                Stream::Gzip(
-                    found.map_or_else(|| GzipStream::new(level), |index| idle.gzip.swap_remove(index)),
-                )
+                Stream::Gzip(found.map_or_else(|| GzipStream::new(level), |index| idle.gzip.remove(index)))
             }
             Coding::Zstd => {
                 let level = [1, 3, 9][level as usize];
                 match idle.zstd.iter().rposition(|stream| stream.level() == level) {
-                    Some(index) => Stream::Zstd(idle.zstd.swap_remove(index)),
+                    Some(index) => Stream::Zstd(idle.zstd.remove(index)),
                     None => Stream::Zstd(ZstdStream::new(level).ok()?),
                 }
             }
@@ -138,28 +135,32 @@ impl Compressors {
     fn take_back(&self, stream: Stream) {
         let idle = &mut *self.0.idle.borrow_mut();
         match stream {
-            Stream::Gzip(mut stream) if idle.gzip.len() < IDLE_MAX => {
+            Stream::Gzip(mut stream) => {
                 stream.reset();
-                idle.gzip.push(stream);
+                keep(&mut idle.gzip, stream);
             }
             Stream::Zstd(mut stream) => {
-                if idle.zstd.len() < IDLE_MAX && stream.reset().is_ok() {
-                    idle.zstd.push(stream);
+                if stream.reset().is_ok() {
+                    keep(&mut idle.zstd, stream);
                 }
             }
             // One of Brotli cannot be used again.
-            Stream::Gzip(_) | Stream::Brotli(_) => {}
+            Stream::Brotli(_) => {}
         }
     }
+}
+
+/// Keeps a context for the next response, in place of the one that was not used for the longest time.
+fn keep<S>(idle: &mut Vec<S>, stream: S) {
+    if idle.len() >= IDLE_MAX {
+        idle.remove(0);
+    }
+    idle.push(stream);
 }
 
 impl Place {
     pub(super) fn of(&self) -> &Compressors {
         &self.of
-    }
-
-    pub(super) fn level(&self) -> CompressLevel {
-        self.level
     }
 
     /// The stream, which begins with the first call; `None` if memory is short, or after its end.

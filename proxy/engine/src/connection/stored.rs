@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sluice_cache::{ENCODED_BYTES_MAX, EncodedBody, StoredResponse};
+use sluice_cache::{EncodedBody, StoredResponse};
 use sluice_core::clock;
 use sluice_core::error::Reason;
 use sluice_http::{
@@ -53,7 +53,7 @@ impl Connection {
         let keep_alive = transfer.is_done() && self.may_continue();
         let sent = match settled {
             Some(Ok(())) => {
-                let plan = self.plan_of(stored);
+                let plan = self.plan_of(stored, entry);
                 let encoded = self.encoded(stored, &plan, entry, account).await;
                 let content = match &encoded {
                     Some((coding, body)) => {
@@ -83,7 +83,7 @@ impl Connection {
     }
 
     /// What of it the request gets.
-    fn plan_of(&self, stored: &StoredResponse) -> Plan {
+    fn plan_of(&self, stored: &StoredResponse, entry: &RouteEntry) -> Plan {
         let length = stored.body().len() as u64;
         if stored.head().status() != 200 {
             return Plan::all(length, stored.head().status());
@@ -95,6 +95,10 @@ impl Connection {
             // RFC 9111 section 4.3.2: a client may name the time of a response that has none of its last change.
             let date = || stored.head().get(b"date").and_then(read_http_date);
             validators.modified_s = validators.modified_s.or_else(date);
+        }
+        // What a client has of it may be encoded, which a date does not tell.
+        if entry.config.compress.is_some() && head.get(b"if-range").is_some() {
+            validators.modified_s = None;
         }
         let content = WholeContent { validators, length, kind: &kind };
         let boundary = || format!("{:032x}", self.worker.with_random(|random| random.u128(..)));
@@ -110,37 +114,34 @@ impl Connection {
         account: &Account,
     ) -> Option<(Coding, Arc<EncodedBody>)> {
         let encoding = entry.encoding(&account.snapshot)?;
-        let store = entry.cache.as_ref().filter(|store| store.keeps_encoded())?;
+        let store = entry.cache.as_ref()?;
         let (body, head) = (stored.body(), &self.session.head);
         let is_whole = plan.has_content && plan.status == stored.head().status();
-        if !is_whole || head.method() == Method::Head || body.len() > ENCODED_BYTES_MAX {
+        if !is_whole || head.method() == Method::Head {
             return None;
         }
         let (config, limits, workers) = encoding;
-        let length = Some(body.len() as u64);
-        let framing = Framing::Length(body.len() as u64);
+        let length = body.len() as u64;
+        let framing = Framing::Length(length);
         let Some(Choice::Encode(coding)) = choose(config, head, stored.head(), framing) else { return None };
         let form = coding as u8 * 4 + config.level as u8;
         if let Some(kept) = store.encoded(body, form) {
             return Some((coding, kept));
         }
+        let kept = store.begin_encoded(body, form)?;
         let worker = Rc::clone(&self.worker);
         let compressors = &worker.resources().compressors;
-        let mut encoder = compressors.encoder(coding, config.level, length, (limits, workers)).ok()?;
-        // A busy worker works less on each, which is not worth keeping.
-        if encoder.level() != config.level {
-            return None;
-        }
+        let mut encoder = compressors.encoder_to_keep(coding, config.level, length, (limits, workers))?;
         let mut out = Vec::new();
-        for piece in body.chunks(ENCODED_BYTES_STEP) {
-            if !out.is_empty() {
+        for (at, piece) in body.chunks(ENCODED_BYTES_STEP).enumerate() {
+            if at > 0 {
                 tokio::task::yield_now().await;
             }
             out.extend_from_slice(encoder.write(piece).ok()?);
         }
         out.extend_from_slice(encoder.finish().ok()?);
         out.shrink_to_fit();
-        store.keep_encoded(body, form, Bytes::from(out)).map(|kept| (coding, kept))
+        kept.keep(Bytes::from(out)).map(|kept| (coding, kept))
     }
 
     /// Encodes the head, and says how the body is sent; `None` if there is none.
@@ -246,6 +247,10 @@ impl Connection {
                 out = self.io.writer.spare_for(step);
             }
             transfer.push(piece, &mut out).map_err(broken)?;
+            if !transfer.is_plain() {
+                // To encode it may take long, and make little of it.
+                tokio::task::yield_now().await;
+            }
         }
         progress.bytes_out += transfer.sent_bytes();
         self.submit(out, true).await?;

@@ -9,6 +9,7 @@ pub(crate) mod service;
 #[allow(clippy::unwrap_used)]
 mod documents;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -267,6 +268,9 @@ pub(crate) struct RunArgs {
     /// Reload the configuration file whenever it changes
     #[arg(long, conflicts_with = "listen")]
     watch: bool,
+    /// The application to start, and to end when sluice ends; sluice ends when it ends
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) application: Vec<OsString>,
 }
 
 impl RunArgs {
@@ -288,6 +292,15 @@ impl RunArgs {
         // With its default address, `sluice top` finds it. A second sluice on this host runs without.
         config.admin_if_free = self.admin.is_none();
         Ok(config)
+    }
+
+    /// The port of the only endpoint of the short form, if it is one of this host.
+    pub(crate) fn application_port(&self) -> Option<u16> {
+        let [to] = &self.to[..] else { return None };
+        match config::with_host(to, "127.0.0.1").parse() {
+            Ok(Address::Ip(address)) if address.ip().is_loopback() => Some(address.port()),
+            _ => None,
+        }
     }
 
     /// The configuration file, unless the short form is used.

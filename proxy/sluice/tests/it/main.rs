@@ -14,6 +14,7 @@ mod compression;
 mod replies;
 mod rules;
 mod limits;
+mod application;
 mod auth;
 mod tokens;
 mod framing;

@@ -59,7 +59,7 @@ impl Scene {
         fs::write(folder.join("html/app.js"), &script)?;
         fs::write(folder.join("html/index.html"), PAGE)?;
         let [origin] = free_ports(std::net::Ipv4Addr::LOCALHOST.into())?.map(local);
-        let nginx = nginx(&folder, &origin.to_string())?;
+        let nginx = nginx(&folder, &origin.to_string(), NGINX)?;
         let identity = Identity::make(&folder, &pinned::tool("openssl")?)?;
         let certificates = json!([{"cert": identity.certificate, "key": identity.key}]);
         let [address] = free_ports(std::net::Ipv4Addr::LOCALHOST.into())?.map(local);
@@ -83,11 +83,12 @@ impl Scene {
     }
 }
 
-fn nginx(folder: &Path, address: &str) -> Result<Process> {
+/// nginx with this configuration, whose marks are replaced.
+pub(super) fn nginx(folder: &Path, address: &str, config: &str) -> Result<Process> {
     let program = find_program("nginx").context("nginx")?;
     let output = Command::new(&program).arg("-V").output().context("nginx -V")?;
     let built = String::from_utf8_lossy(&output.stderr).into_owned();
-    let config = NGINX
+    let config = config
         .replace("@TEMP_PATHS@", &temp_paths(&built))
         .replace("@FOLDER@", &folder.display().to_string())
         .replace("@USER@", if geteuid().is_root() { "user root;" } else { "" })

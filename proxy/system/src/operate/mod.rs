@@ -1,5 +1,5 @@
 //! Operations on a running sluice, with real servers behind it and real load, and conformance tools of others: `cargo
-//! xtask test deploys`, `upgrade`, `contract`, `encodings`, `sendfile`, `h2spec`, `grpc` and `migration`.
+//! xtask test deploys`, `upgrade`, `contract`, `encodings`, `sendfile`, `redbot`, `h2spec`, `grpc` and `migration`.
 
 mod client;
 mod contract;
@@ -12,6 +12,7 @@ mod h2spec;
 mod load;
 mod migration;
 mod puma;
+mod redbot;
 mod sendfile;
 mod site;
 mod upgrade;
@@ -43,6 +44,7 @@ const CHECKS: &[Check] = &[
     ("sendfile::rack", &["puma", "ruby", "rack", "curl"], sendfile::rack),
     ("sendfile::django", &["python3", "curl"], sendfile::django),
     ("sendfile::starlette", &["python3", "curl"], sendfile::starlette),
+    ("redbot::finds_no_fault", &["python3", "nginx", "curl"], redbot::finds_no_fault),
     ("h2spec::strict", &["go"], h2spec::strict),
     ("grpc::calls", &["go", "python3"], grpc::calls),
     ("migration::nginx", &["python3", "nginx"], migration::nginx),

@@ -59,6 +59,7 @@ fn each_coding_is_kept_beside_the_response() {
             (part.status(), part.get("content-encoding"), &part.body[..]),
             (206, None, &b"version"[..])
         );
+        assert_eq!(part.get("vary"), Some("Accept-Encoding"));
         let same = get(&proxy, "/", &format!("{fields}If-None-Match: W/\"a\"\r\n"));
         assert_eq!(
             (same.status(), same.get("content-encoding"), same.get("etag")),
@@ -96,4 +97,22 @@ fn without_room_each_response_is_encoded_as_it_is_sent() {
         assert_eq!((is_hit(&answer), answer.get("content-length")), (hit, None));
         assert_same(&decoded("gzip", &answer.body), &page(1));
     }
+}
+
+#[test]
+fn a_date_does_not_tell_which_coding_a_client_has_a_part_of() {
+    const DATE: &str = "Sat, 01 Nov 2025 00:00:00 GMT";
+    let origin = Origin::answering(|_| {
+        let fields = "Content-Type: text/html\r\nCache-Control: max-age=60\r\nLast-Modified: ";
+        response(&format!("{fields}{DATE}\r\n"), page(1))
+    });
+    let Some(proxy) = serve(&origin, json!({})) else { return };
+    get(&proxy, "/", "");
+    let fields = format!("Accept-Encoding: gzip\r\nRange: bytes=5-\r\nIf-Range: {DATE}\r\n");
+    for _ in 0..3 {
+        let answer = get(&proxy, "/", &fields);
+        assert_eq!((answer.status(), answer.get("content-encoding")), (200, Some("gzip")));
+        assert_same(&decoded("gzip", &answer.body), &page(1));
+    }
+    assert_eq!(get(&proxy, "/", "Range: bytes=5-\r\n").status(), 206);
 }

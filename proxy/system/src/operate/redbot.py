@@ -1,0 +1,29 @@
+"""Prints what redbot finds wrong or doubtful at each URL: a line with the URL, the level and the note.
+
+    python redbot.py URL...
+"""
+import sys
+from configparser import ConfigParser
+
+import thor
+from httplint.note import levels
+from redbot.resource import HttpResource
+
+
+def notes(url):
+    parser = ConfigParser()
+    parser.read_dict({"redbot": {"enable_local_access": "true"}})
+    resource = HttpResource(parser["redbot"])
+    resource.set_request(url)
+    resource.on("check_done", thor.stop)
+    resource.check()
+    thor.run()
+    yield from ((resource.response, note) for note in resource.response.notes)
+    for check in resource.subreqs.values():
+        yield from ((check.response, note) for note in check.response.notes)
+
+
+for url in sys.argv[1:]:
+    for response, note in notes(url):
+        if note.level in (levels.BAD, levels.WARN):
+            print(url, response.status_code, note.level.name, note.summary)
