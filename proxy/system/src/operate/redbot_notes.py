@@ -1,6 +1,6 @@
-"""Prints what redbot finds wrong or doubtful at each URL: a line with the URL, the level and the note.
+"""Prints what redbot finds wrong or doubtful at a URL: a line with the status, the level and the note.
 
-    python redbot.py URL...
+    python redbot_notes.py URL
 """
 import sys
 from configparser import ConfigParser
@@ -23,7 +23,6 @@ def notes(url):
         yield from ((check.response, note) for note in check.response.notes)
 
 
-for url in sys.argv[1:]:
-    for response, note in notes(url):
-        if note.level in (levels.BAD, levels.WARN):
-            print(url, response.status_code, note.level.name, note.summary)
+for response, note in notes(sys.argv[1]):
+    if note.level in (levels.BAD, levels.WARN):
+        print(response.status_code, note.level.name, note.summary)
