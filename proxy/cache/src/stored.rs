@@ -30,6 +30,8 @@ pub struct StoredResponse {
     pub(crate) vary: Vary,
     pub(crate) times: Times,
     pub(crate) rules: Rules,
+    /// Last-Modified, in seconds since 1970: read once, and not with each hit.
+    modified_s: Option<u64>,
     /// Words by which it can be purged.
     pub(crate) tags: Vec<Vec<u8>>,
     /// Bytes that it takes.
@@ -110,8 +112,9 @@ impl StoredResponse {
         let tags = tags(&head);
         let of_head: usize = head.fields().map(|field| field.name.len() + field.value.len() + 64).sum();
         let of_tags: usize = tags.iter().map(|tag| tag.len() + 32).sum();
+        let modified_s = head.get(b"last-modified").and_then(read_http_date);
         let bytes = OVERHEAD_BYTES + of_head + of_tags + body.len() + vary.bytes();
-        Some(Self { head, body, vary, times, rules, tags, bytes, room: None })
+        Some(Self { head, body, vary, times, rules, modified_s, tags, bytes, room: None })
     }
 
     /// Its head: the status, all fields that are stored, and the length of the body.
@@ -159,8 +162,7 @@ impl StoredResponse {
 
     /// What a request gets that names this content already.
     pub fn validators(&self) -> Validators<'_> {
-        let modified_s = self.head.get(b"last-modified").and_then(read_http_date);
-        Validators { etag: self.head.get(b"etag").unwrap_or_default(), modified_s }
+        Validators { etag: self.head.get(b"etag").unwrap_or_default(), modified_s: self.modified_s }
     }
 
     /// What tells a request from those that get another response of the same resource.

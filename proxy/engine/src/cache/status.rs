@@ -30,7 +30,9 @@ pub(crate) enum CacheStatus {
 impl CacheStatus {
     /// The value of the field.
     pub(crate) fn value(self) -> Vec<u8> {
-        let mut value = String::from("sluice; ");
+        // The longest fits.
+        let mut value = String::with_capacity(48);
+        value.push_str("sluice; ");
         // Writing into a String cannot fail.
         _ = match self {
             Self::Hit(ttl) => write!(value, "hit; ttl={ttl}"),

@@ -102,7 +102,8 @@ impl Connection {
             return Continue(Errand::Bypass("bypass"));
         }
         let look = self.look(store, entry, account);
-        let patience = Instant::now() + Duration::from_millis(patience_ms(entry));
+        // From the first wait on: a hit needs no clock.
+        let mut patience = None;
         let mut waited = WaitReason::Never;
         let mut looks = 0;
         let mut hints = Hints::Unsent;
@@ -139,6 +140,8 @@ impl Connection {
                     (wait, stale)
                 }
             };
+            let patience =
+                *patience.get_or_insert_with(|| Instant::now() + Duration::from_millis(patience_ms(entry)));
             let until = patience.min(wait.until.into());
             let Some(outcome) = self.unless_gone(timeout_at(until, wait.outcome()), transfer).await else {
                 return Break(self.leave(account));

@@ -23,6 +23,13 @@ def notes(url):
         yield from ((check.response, note) for note in check.response.notes)
 
 
+def is_of_order(response, note):
+    """Date counts with Age, which redbot has not read when Age is below Date."""
+    return type(note).__name__ == "DATE_INCORRECT" and response.headers.parsed.get("age")
+
+
 for response, note in notes(sys.argv[1]):
+    if is_of_order(response, note):
+        continue
     if note.level in (levels.BAD, levels.WARN):
         print(response.status_code, note.level.name, note.summary)
