@@ -165,15 +165,14 @@ impl Connection {
         let has_body = plan.has_content && !matches!(plan.status, 204 | 304);
         let framing = if has_body { Framing::Length(plan.length()) } else { no_body(plan.status) };
         let is_head = self.session.head.method() == Method::Head;
-        let whole = || Framing::Length(stored.body().len() as u64);
-        let plain_framing = if is_head { Framing::None } else { content.coding.map_or(framing, |_| whole()) };
+        let encoded_framing = if is_head { Framing::None } else { framing };
         let encoding = Encoding {
             config: entry.encoding(snapshot),
             resources: worker.resources(),
             edits,
             ready: content.coding,
         };
-        let mut encoded = EncodedAnswer::of(&encoding, &self.session.head, head, plain_framing);
+        let mut encoded = EncodedAnswer::of(&encoding, &self.session.head, head, encoded_framing);
         let encoder = encoded.as_mut().and_then(EncodedAnswer::take_encoder);
         let version = self.session.head.version();
         let towards = if encoder.is_some() { Framing::Stream.towards(version) } else { framing };

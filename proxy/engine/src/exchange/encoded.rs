@@ -38,12 +38,12 @@ impl EncodedAnswer {
         framing: Framing,
     ) -> Option<Box<Self>> {
         let (config, limits, workers) = encoding.config?;
-        let mut choice = choose(config, request, head, framing)?;
+        let mut choice = match encoding.ready {
+            Some(coding) => Choice::Encode(coding),
+            None => choose(config, request, head, framing)?,
+        };
         let mut encoder = None;
-        let ready = encoding.ready.map(Choice::Encode);
-        if let Choice::Encode(coding) = choice
-            && ready == Some(choice)
-        {
+        if let Some(coding) = encoding.ready {
             encoding.resources.dialer.metrics().count(event(coding));
         } else if let Choice::Encode(coding) = choice
             && !framing.is_empty()

@@ -16,11 +16,11 @@ fn running(origin: &Origin, script: &str) -> (Setup, String) {
     (setup, notes)
 }
 
-/// Says what happens to it, and goes on until it is told to end.
+/// Says what happens to it, and goes on until it is told to end, or until sluice is gone.
 const PATIENT: &str = r#"trap 'echo told >> "$1"; exit 0' TERM
 trap 'echo interrupted >> "$1"' INT
 echo started >> "$1"
-while :; do sleep 0.05; done"#;
+while kill -0 $PPID; do sleep 0.05; done"#;
 
 fn notes_say(notes: &str, wanted: &str) {
     poll(wanted, || (fs::read_to_string(notes).unwrap() == wanted).then_some(()));
@@ -46,7 +46,7 @@ fn it_is_told_to_end_once_its_requests_have_ended() {
 fn sluice_ends_with_it_and_has_its_status() {
     for (end, code) in [("exit 3", 3), ("exit 0", 0), ("kill -9 $$", 137)] {
         let origin = Origin::saying("served");
-        let script = format!("while [ ! -s \"$1\" ]; do sleep 0.05; done; {end}");
+        let script = format!("while [ ! -s \"$1\" ] && kill -0 $PPID; do sleep 0.05; done; {end}");
         let (setup, notes) = running(&origin, &script);
         let Some(mut proxy) = setup.start() else { return };
         assert_eq!(proxy.get("/").text(), "served");
@@ -54,6 +54,21 @@ fn sluice_ends_with_it_and_has_its_status() {
         assert_eq!(proxy.wait().code(), Some(code), "{end}");
         proxy.wait_for("the application has ended, and so does sluice");
     }
+}
+
+#[test]
+fn it_is_not_in_the_group_that_a_terminal_interrupts() {
+    let origin = Origin::saying("served");
+    // Its first field is the process, the fifth its group.
+    let script = r#"notes=$1; set -- $(cat /proc/$$/stat); echo "$1 $5" > "$notes"
+while kill -0 $PPID; do sleep 0.05; done"#;
+    let (setup, notes) = running(&origin, script);
+    let Some(proxy) = setup.start() else { return };
+    let said =
+        poll("its group", || Some(fs::read_to_string(&notes).unwrap()).filter(|said| said.ends_with('\n')));
+    let (process, group) = said.trim().split_once(' ').unwrap();
+    assert_eq!(process, group);
+    drop(proxy);
 }
 
 #[test]
