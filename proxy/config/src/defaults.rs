@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 
 use super::codec::{File, Flag, Optional, Or, keys, map, number, word};
 use super::http2::Http2Limits;
+use super::http3::Http3Limits;
 use super::reader::Fields;
 use super::{
     AssistMode, AutoLimit, Buffering, Buffers, Ejection, KernelAssists, Limits, Pool, Queue, QueueOrder,
@@ -66,6 +67,7 @@ keys! { Limits {
     // Enough for dozens of bodies at full speed; the others still progress, in small pieces.
     body_buffers_bytes_max: 4 * MIB as usize, number(0..=16 * GIB);
     http2: Http2Limits::default(), map();
+    http3: Http3Limits::default(), map();
 }}
 
 keys! { Pool {

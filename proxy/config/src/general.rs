@@ -15,8 +15,9 @@ use super::problem::quote;
 use super::reader::{Fields, Item};
 use super::shape::{Key, Shape};
 use super::{
-    AccessLog, Address, ControlSocket, Hsts, Http2, Limits, Listener, LogField, LogFormat, LogOutput,
-    Passthrough, Protocol, ProxyProtocol, RedirectToHttps, Template, Word, https, passthrough, text, tls,
+    AccessLog, Address, ControlSocket, Hsts, Http2, Http3, Limits, Listener, LogField, LogFormat, LogOutput,
+    Passthrough, Protocol, ProxyProtocol, RedirectToHttps, Template, Word, http3, https, passthrough, text,
+    tls,
 };
 
 /// Maximum number of listeners.
@@ -60,6 +61,7 @@ fn listener(item: &Item<'_>, limits: &Limits) -> Listener {
     let redirect_to_https = fields.get("redirect_to_https").and_then(|item| REDIRECT.read(&item)).flatten();
     let hsts = fields.get("hsts").and_then(|item| HSTS.read(&item)).flatten();
     let http2 = fields.one_of("http2", Http2::Auto);
+    let http3 = fields.get("http3").and_then(|item| HTTP3.read(&item)).flatten();
     let passthrough = passthrough::read(&mut fields, protocol);
     let limits = self::limits(&mut fields, limits);
     fields.finish();
@@ -70,6 +72,7 @@ fn listener(item: &Item<'_>, limits: &Limits) -> Listener {
         protocol,
         proxy_protocol,
         http2,
+        http3,
         cluster,
         passthrough,
         tls,
@@ -81,6 +84,7 @@ fn listener(item: &Item<'_>, limits: &Limits) -> Listener {
 
 const REDIRECT: Or<Own<RedirectToHttps>> = Or("off", https::REDIRECT);
 const HSTS: Or<Map<Hsts>> = Or("off", map());
+const HTTP3: Or<Own<Http3>> = Or("off", http3::HTTP3);
 
 /// Every listener, with all defaults.
 pub(super) fn write_listeners(listeners: &[Listener]) -> Value {
@@ -91,6 +95,7 @@ pub(super) fn write_listeners(listeners: &[Listener]) -> Value {
         out.put("protocol", listener.protocol.word());
         out.put("proxy_protocol", listener.proxy_protocol.word());
         out.put("http2", listener.http2.word());
+        out.put_some("http3", HTTP3.write(&listener.http3));
         out.put_some("cluster", listener.cluster.clone());
         out.put("tls", tls::write(listener.tls.as_ref()));
         out.put_some("redirect_to_https", REDIRECT.write(&listener.redirect_to_https));
@@ -109,6 +114,7 @@ pub(super) fn listeners_shape() -> Shape {
         Key::optional("protocol", word::<Protocol>().shape()),
         Key::optional("proxy_protocol", word::<ProxyProtocol>().shape()),
         Key::optional("http2", word::<Http2>().shape()),
+        Key::optional("http3", HTTP3.shape()),
         Key::optional("cluster", Shape::TEXT),
         Key::optional("tls", tls::shape()),
         Key::optional("redirect_to_https", REDIRECT.shape()),

@@ -26,6 +26,7 @@ mod file;
 mod files;
 mod general;
 mod http2;
+mod http3;
 mod https;
 mod jwt;
 mod limits;
@@ -100,6 +101,7 @@ pub use file::{load, outdated_keys, parse, short_form, to_json, to_yaml};
 pub use files::{CacheRule, ContentCoding, FileCache, Files};
 pub use general::network_of;
 pub use http2::{Http2, Http2Limits};
+pub use http3::{Http3, Http3Limits};
 pub use https::{Hsts, RedirectToHttps};
 pub use jwt::{JwtAlgorithm, JwtAuth};
 pub use limits::Limits;
@@ -237,6 +239,8 @@ pub struct Listener {
     pub proxy_protocol: ProxyProtocol,
     /// When HTTP/2 is spoken.
     pub http2: Http2,
+    /// HTTP/3 on the UDP port of the same number; `None` is off.
+    pub http3: Option<Http3>,
     /// The cluster that a `tcp` listener tunnels to. On a `tls-passthrough` listener, the cluster for names that `sni`
     /// does not list.
     pub cluster: Option<String>,

@@ -1,6 +1,7 @@
-//! Limits of one downstream connection. Defaults and ranges are in `defaults`, except for those of HTTP/2.
+//! Limits of one downstream connection. Defaults and ranges are in `defaults`, except for those of HTTP/2 and HTTP/3.
 
 use super::http2::Http2Limits;
+use super::http3::Http3Limits;
 
 /// Limits of one downstream connection. Every key may be set for all listeners or for one.
 ///
@@ -41,4 +42,6 @@ pub struct Limits {
     pub body_buffers_bytes_max: usize,
     /// Limits of an HTTP/2 connection, in addition to these.
     pub http2: Http2Limits,
+    /// Limits of an HTTP/3 connection, in addition to these.
+    pub http3: Http3Limits,
 }

@@ -4,7 +4,7 @@ use super::https::PRELOAD_AGE_S;
 use super::path::Path;
 use super::problem::Problems;
 use super::tls::CIPHER_SUITES;
-use super::{ClientAuthMode, Listener, Protocol, Tls};
+use super::{Address, ClientAuthMode, Listener, Protocol, ProxyProtocol, Tls};
 
 /// Reports conflicts between the keys of one listener.
 pub(super) fn check(listener: &Listener, path: &Path, problems: &Problems) {
@@ -15,6 +15,9 @@ pub(super) fn check(listener: &Listener, path: &Path, problems: &Problems) {
     if listener.redirect_to_https.is_some() && (!http || listener.tls.is_some()) {
         let message = "only an http listener without tls can redirect to https; remove it";
         problems.add(&path.key("redirect_to_https"), message);
+    }
+    if listener.http3.is_some() {
+        check_http3(listener, &path.key("http3"), problems);
     }
     let Some(hsts) = &listener.hsts else {
         return;
@@ -31,6 +34,19 @@ pub(super) fn check(listener: &Listener, path: &Path, problems: &Problems) {
         );
         problems.add(&path.key("hsts").key("preload"), message);
     }
+}
+
+fn check_http3(listener: &Listener, path: &Path, problems: &Problems) {
+    let message = if listener.protocol != Protocol::Http || listener.tls.is_none() {
+        "only an http listener with tls can speak HTTP/3; remove it, or write tls"
+    } else if matches!(listener.address, Address::Unix(_)) {
+        "HTTP/3 needs a UDP port, which a unix socket has not; remove it"
+    } else if listener.proxy_protocol != ProxyProtocol::Off {
+        "a proxy in front that sends PROXY protocol headers forwards no UDP; remove it"
+    } else {
+        return;
+    };
+    problems.add(path, message);
 }
 
 fn check_tls(tls: &Tls, path: &Path, problems: &Problems) {

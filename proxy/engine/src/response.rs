@@ -12,7 +12,9 @@ use sluice_core::html::escape_html;
 use sluice_core::router::encoded_path;
 use sluice_core::service::entry::ServiceEntry;
 use sluice_core::small_file;
-use sluice_http::{FieldEdits, FieldKind, Framing, Method, RequestHead, Version, canonical_reason};
+use sluice_http::{
+    FieldEdits, FieldKind, Framing, ListenerFields, Method, RequestHead, Version, canonical_reason,
+};
 
 use crate::authority::Fields;
 use crate::opening::Opening;
@@ -398,8 +400,8 @@ pub(crate) struct Further<'a> {
     pub(crate) fields: &'a [(&'a [u8], &'a [u8])],
     /// Additional fields that no change of the route takes out.
     pub(crate) after: &'a [(&'a [u8], &'a [u8])],
-    /// The value of Strict-Transport-Security.
-    pub(crate) hsts: Option<&'a [u8]>,
+    /// What the listener says.
+    pub(crate) listener: ListenerFields<'a>,
     /// The value of Date (RFC 9110 section 6.6.1), unless the response has one.
     pub(crate) date: &'a str,
 }
@@ -414,7 +416,7 @@ pub(crate) fn encode(
     pages: &ErrorPages,
     further: Further<'_>,
 ) {
-    let Further { edits, body: own, fields: extra, after, hsts, date } = further;
+    let Further { edits, body: own, fields: extra, after, listener, date } = further;
     let (content_type, body) = match own {
         Some(page) => ("text/html; charset=utf-8", Cow::Owned(page.into_bytes())),
         None => local.shown(head, pages),
@@ -423,20 +425,19 @@ pub(crate) fn encode(
     let sink = out.head();
     sink.response(local.status, canonical_reason(local.status).as_bytes());
     let is_list = |name: &[u8]| LISTS.iter().any(|list| name.eq_ignore_ascii_case(list));
-    let is_edited = |name, edits: &FieldEdits| edits.takes_out(name) || (edits.adds(name) && !is_list(name));
+    let is_edited =
+        |name: &[u8], edits: &FieldEdits| edits.takes_out(name) || (edits.adds(name) && !is_list(name));
     // Those of `after` replace what another server says.
     let is_after =
         |name: &[u8]| !is_list(name) && after.iter().any(|(other, _)| other.eq_ignore_ascii_case(name));
-    let is_kept = |name| edits.is_none_or(|edits| !is_edited(name, edits)) && !is_after(name);
+    let is_kept = |name: &[u8]| edits.is_none_or(|edits| !is_edited(name, edits)) && !is_after(name);
     // Of the response of another server.
     let is_own = |name: &[u8]| !local.fields.iter().any(|(own, _)| own.eq_ignore_ascii_case(name));
     if let Some(location) = local.location.as_ref().filter(|_| is_kept(b"Location")) {
         sink.field(b"Location", location.as_bytes());
     }
-    if let Some(hsts) =
-        hsts.filter(|_| is_kept(b"Strict-Transport-Security") && is_own(b"Strict-Transport-Security"))
-    {
-        sink.field(b"Strict-Transport-Security", hsts);
+    for (name, value) in listener.each().filter(|(name, _)| is_kept(name) && is_own(name)) {
+        sink.field(name, value);
     }
     if is_kept(b"Date") && is_own(b"Date") {
         sink.field(b"Date", date.as_bytes());
@@ -469,7 +470,7 @@ pub(crate) fn encode(
     match (keep_alive, head.version()) {
         (false, _) => sink.connection_field(b"Connection", b"close"),
         (true, Version::Http10) => sink.connection_field(b"Connection", b"keep-alive"),
-        (true, Version::Http11 | Version::Http2) => {}
+        (true, Version::Http11 | Version::Http2 | Version::Http3) => {}
     }
     sink.end();
     if !is_bodiless && !local.is_to_head && head.method() != Method::Head {

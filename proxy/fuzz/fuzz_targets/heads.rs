@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use sluice_http::{
-    FieldKind, Framing, HeadLimits, HeadScanner, Method, ParseError, RequestForward, RequestHead,
+    FieldKind, Framing, HeadLimits, HeadScanner, ListenerFields, Method, ParseError, RequestForward, RequestHead,
     ResponseForward, ResponseHead, Scan, Version, encode_request, encode_response, request_framing,
     response_framing, skip_leading_crlf,
 };
@@ -134,7 +134,7 @@ fn forward_response(head: &ResponseHead, request_method: Method, client_version:
         upgrade,
         edits: None,
         extra: [None; 5],
-        hsts: None,
+        listener: ListenerFields::NONE,
     };
     let mut out = Vec::new();
     encode_response(&mut out, head, &forward);

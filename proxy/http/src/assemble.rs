@@ -5,11 +5,14 @@ use super::error::ParseError;
 use super::fields::{Fields, LINE_BYTES};
 use super::grammar::{is_field_value, is_token};
 use super::kind::FieldKind;
+use super::method::Version;
 use super::scan::HeadLimits;
 
 /// The parts of a request that are not fields.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestParts<'a> {
+    /// The version of the protocol.
+    pub version: Version,
     /// The method; GET for a WebSocket.
     pub method: &'a [u8],
     /// Path and query, or `*`; for CONNECT the authority.
@@ -20,6 +23,19 @@ pub struct RequestParts<'a> {
     pub ended: bool,
     /// For a request that opens a WebSocket (RFC 8441): the Sec-WebSocket-Key that it would have in HTTP/1.1.
     pub websocket: Option<&'a [u8]>,
+}
+
+/// How the rest of the stream of a request is to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamFraming {
+    /// There is no body.
+    None,
+    /// A body with a declared length.
+    Length,
+    /// A body that ends with its stream.
+    Stream,
+    /// Opaque bytes, once the other side has accepted (RFC 8441, RFC 9220).
+    Tunnel,
 }
 
 /// What a protocol with frames says about the body in addition to the head's fields.

@@ -4,7 +4,6 @@ use super::edits::FieldEdits;
 use super::framing::Framing;
 use super::headers::{forwarded_request_id, is_copied_upstream};
 use super::kind::FieldKind;
-use super::method::Version;
 use super::request::RequestHead;
 use super::sink::HeadSink;
 
@@ -82,7 +81,7 @@ pub fn encode_request(out: &mut impl HeadSink, head: &RequestHead, forward: &Req
 /// Whether the client accepts trailers according to TE (RFC 9110 section 10.1.4). In HTTP/2 this is not hop-by-hop, so
 /// it is forwarded.
 fn takes_trailers(head: &RequestHead) -> bool {
-    head.version() == Version::Http2
+    head.version().is_framed()
         && head.fields.only(FieldKind::Te).is_some_and(|te| te.eq_ignore_ascii_case(b"trailers"))
 }
 

@@ -12,8 +12,27 @@ use super::sink::HeadSink;
 /// Room for what is added to a head, in bytes.
 const ADDED_BYTES: usize = 256;
 
-/// RFC 6797 section 6.1.
-const HSTS: &[u8] = b"Strict-Transport-Security";
+/// What a listener says in its responses, in place of the endpoint.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ListenerFields<'a> {
+    /// The value of Strict-Transport-Security (RFC 6797 section 6.1).
+    pub hsts: Option<&'a [u8]>,
+    /// The value of Alt-Svc (RFC 7838 section 3).
+    pub alt_svc: Option<&'a [u8]>,
+}
+
+impl<'a> ListenerFields<'a> {
+    /// Nothing.
+    pub const NONE: Self = Self { hsts: None, alt_svc: None };
+
+    /// Names and values.
+    pub fn each(self) -> impl Iterator<Item = (&'static [u8], &'a [u8])> {
+        let hsts = self.hsts.map(|value| (&b"Strict-Transport-Security"[..], value));
+        let alt_svc = self.alt_svc.map(|value| (&b"Alt-Svc"[..], value));
+        hsts.into_iter().chain(alt_svc)
+    }
+}
+
 const REQUEST_ID: &[u8] = b"X-Request-Id";
 
 /// What the forwarded response contains in addition to its head's own fields.
@@ -40,8 +59,8 @@ pub struct ResponseForward<'a> {
     /// The X-Request-Id, right after the status line, of a response that has none of its own; not added to interim
     /// responses. Direct return adds the same line at the same place.
     pub request_id: Option<&'a [u8]>,
-    /// A Strict-Transport-Security that replaces the endpoint's. The route's edits take precedence.
-    pub hsts: Option<&'a [u8]>,
+    /// Fields that replace the endpoint's. The route's edits take precedence.
+    pub listener: ListenerFields<'a>,
 }
 
 /// Writes the head of the forwarded response to `out`.
@@ -53,13 +72,14 @@ pub fn encode_response(out: &mut impl HeadSink, head: &ResponseHead, forward: &R
     let framing = rendered_framing(head, forward);
     let length_stays = is_canonical_length(head, framing);
     let is_edited = |name: &[u8]| edits.is_some_and(|edits| edits.takes_out(name));
-    let hsts = forward.hsts.filter(|_| !interim && !is_edited(HSTS));
+    let of_listener = || forward.listener.each().filter(|(name, _)| !interim && !is_edited(name));
     // One that Connection nominates does not reach the client.
     let has_own_id = head.fields.has(FieldKind::XRequestId) && !head.fields.is_nominated(b"x-request-id");
     if let Some(id) = forward.request_id.filter(|_| !interim && !has_own_id && !is_edited(REQUEST_ID)) {
         out.field(REQUEST_ID, id);
     }
-    let is_replaced = |field: &FieldRef<'_>| hsts.is_some() && field.name.eq_ignore_ascii_case(HSTS);
+    let is_replaced =
+        |field: &FieldRef<'_>| of_listener().any(|(name, _)| field.name.eq_ignore_ascii_case(name));
     for field in head.fields() {
         let copied = match field.kind {
             // No edit may write this field, see `FieldKind::is_protected`, so none removes it.
@@ -75,9 +95,7 @@ pub fn encode_response(out: &mut impl HeadSink, head: &ResponseHead, forward: &R
             out.field(field.name, rewritten.as_deref().unwrap_or(field.value));
         }
     }
-    if let Some(value) = hsts {
-        out.field(HSTS, value);
-    }
+    of_listener().for_each(|(name, value)| out.field(name, value));
     if forward.via && !is_edited(b"via") {
         out.field(b"Via", head.version().via());
     }

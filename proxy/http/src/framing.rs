@@ -36,7 +36,7 @@ impl Framing {
             (Framing::None | Framing::Length(_), _) => self,
             (_, Version::Http10) => Framing::CloseDelimited,
             (_, Version::Http11) => Framing::Chunked,
-            (_, Version::Http2) => Framing::Stream,
+            (_, Version::Http2 | Version::Http3) => Framing::Stream,
         }
     }
 

@@ -4,7 +4,7 @@
 //! in this order:
 //!
 //! 1. For the text of HTTP/1.1, [`HeadScanner`] finds where a head ends, and [`RequestHead::parse`] or
-//!    [`ResponseHead::parse`] reads it. HTTP/2 has fields instead: [`RequestHead::assemble`],
+//!    [`ResponseHead::parse`] reads it. HTTP/2 and HTTP/3 have fields instead: [`RequestHead::assemble`],
 //!    [`ResponseHead::assemble`]. The same rules judge the head in both cases.
 //! 2. [`request_framing`] and [`response_framing`] determine where the body ends. [`ChunkDecoder`] reads a chunked
 //!    body.
@@ -34,6 +34,7 @@ mod fields;
 mod framing;
 mod grammar;
 mod headers;
+pub mod http3;
 mod claim;
 pub mod client_hello;
 mod identity;
@@ -53,14 +54,14 @@ mod trailers;
 mod upgrade;
 
 pub use accept_encoding::{Acceptance, Coding};
-pub use assemble::RequestParts;
+pub use assemble::{RequestParts, StreamFraming};
 pub use chunked::{ChunkDecoder, ChunkLimits, Piece};
 pub use conditional::{Precondition, Validators, http_date, is_same_weakly, read_http_date};
 pub use cookie_scope::CookieScope;
 pub use edits::{FieldEdits, is_same_name};
 pub use encode::{RequestForward, encode_request};
 pub use encode_chunk::{encode_chunk, encode_last_chunk};
-pub use encode_response::{ResponseForward, canonical_reason, encode_response, end_to_end};
+pub use encode_response::{ListenerFields, ResponseForward, canonical_reason, encode_response, end_to_end};
 pub use error::ParseError;
 pub use expect::Expect;
 pub use field_block::FieldBlock;

@@ -9,15 +9,33 @@ pub enum Version {
     Http11,
     /// HTTP/2: heads arrive as fields, bodies in frames, and each exchange has its own stream.
     Http2,
+    /// HTTP/3: the same, on streams of QUIC.
+    Http3,
 }
 
 impl Version {
+    /// Whether heads arrive as fields, and each exchange has its own stream.
+    pub fn is_framed(self) -> bool {
+        matches!(self, Version::Http2 | Version::Http3)
+    }
+
+    /// The name of the protocol, as nginx and its log formats write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Version::Http10 => "HTTP/1.0",
+            Version::Http11 => "HTTP/1.1",
+            Version::Http2 => "HTTP/2.0",
+            Version::Http3 => "HTTP/3.0",
+        }
+    }
+
     /// The protocol version and pseudonym in Via (RFC 9110 section 7.6.3).
     pub(crate) fn via(self) -> &'static [u8] {
         match self {
             Version::Http10 => b"1.0 sluice",
             Version::Http11 => b"1.1 sluice",
             Version::Http2 => b"2.0 sluice",
+            Version::Http3 => b"3.0 sluice",
         }
     }
 }

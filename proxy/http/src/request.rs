@@ -100,7 +100,7 @@ impl RequestHead {
         let method_bytes = self.fields.push_bytes(parts.method);
         let method = Method::from_bytes(parts.method);
         let target = self.fields.push_bytes(parts.target);
-        self.line = RequestLine { method, method_bytes, target, version: Version::Http2 };
+        self.line = RequestLine { method, method_bytes, target, version: parts.version };
         // RFC 9113 section 8.3.1: no absolute-form, which would name a second authority.
         let rooted = method == Method::Connect || matches!(parts.target, [b'/', ..] | b"*");
         if !(rooted && is_token(parts.method) && parts.method.len() <= METHOD_BYTES_MAX) {
@@ -114,7 +114,7 @@ impl RequestHead {
     pub fn forget(&mut self) {
         let version = self.line.version;
         *self = RequestHead::new();
-        if version == Version::Http2 {
+        if version.is_framed() {
             self.line.version = version;
         }
     }
@@ -211,7 +211,7 @@ impl RequestHead {
     pub fn keep_alive(&self) -> bool {
         let options = &self.fields.connection;
         match self.version() {
-            Version::Http11 | Version::Http2 => !options.close,
+            Version::Http11 | Version::Http2 | Version::Http3 => !options.close,
             Version::Http10 => options.keep_alive && !options.close,
         }
     }

@@ -135,7 +135,7 @@ impl ResponseHead {
     pub fn keep_alive(&self) -> bool {
         let options = &self.fields.connection;
         match self.version() {
-            Version::Http11 | Version::Http2 => !options.close,
+            Version::Http11 | Version::Http2 | Version::Http3 => !options.close,
             Version::Http10 => options.keep_alive && !options.close,
         }
     }

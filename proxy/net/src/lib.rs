@@ -4,4 +4,5 @@
 pub mod buffers;
 pub mod deadline;
 pub mod listener;
+pub mod quic;
 pub mod stream;

@@ -10,6 +10,7 @@
 
 mod accept;
 mod beneath;
+mod datagrams;
 mod descriptor;
 mod engine;
 mod epoll;
@@ -21,6 +22,7 @@ mod tests;
 mod uring;
 
 pub use accept::{AcceptOp, accept, accept_burst, accept_waiting};
+pub use datagrams::when_readable;
 pub use descriptor::Fd;
 pub use engine::{Engine, run};
 pub use file::{close, is_resident, open, open_beneath, read_at, send_file_now, unlink, write_at};

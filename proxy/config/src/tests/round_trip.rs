@@ -447,6 +447,7 @@ prop_compose! {
             protocol: [Protocol::Http, Protocol::Tcp, Protocol::TlsPassthrough][index.min(2)],
             proxy_protocol,
             http2: if index == 0 { http2 } else { Http2::Auto },
+            http3: (index == 0 && tls.is_some() && proxy_protocol == ProxyProtocol::Off).then_some(Http3 { advertised_port: port, advertised_age_s: max_age_s }),
             cluster: [None, Some("c".into()), via.then(|| "p".into())][index.min(2)].clone(),
             passthrough: (index > 1).then(|| passthrough(heads)),
             hsts: (index == 0 && tls.is_some()).then_some(Hsts { max_age_s, include_subdomains: via, preload: false }),
@@ -455,6 +456,7 @@ prop_compose! {
             limits: Limits {
                 headers_max: index + 1,
                 http2: Http2Limits { streams_max: index as u32 + 1, ..Http2Limits::default() },
+                http3: Http3Limits { streams_max: index as u32 + 1, ..Http3Limits::default() },
                 ..limits.clone()
             },
         });

@@ -66,6 +66,26 @@ pub enum Event {
     Http2Malformed,
     /// A connection was closed for a protocol violation.
     Http2ProtocolError,
+    /// A connection completed its handshake for HTTP/3.
+    Http3Opened,
+    /// A stream was opened on such a connection.
+    Http3Stream,
+    /// A request was reset because its head cannot be expressed in HTTP/1.1, or its body has another length than declared.
+    Http3Malformed,
+    /// An HTTP/3 connection was closed for a protocol violation.
+    Http3ProtocolError,
+    /// A client had to prove its address before its handshake.
+    Http3Retried,
+    /// A client connected, and was refused.
+    Http3Refused,
+    /// A client was found at another address during its connection.
+    Http3Migrated,
+    /// A client cancelled too many requests: `limits.http3.resets_max`.
+    Http3Resets,
+    /// It sent too many frames that do nothing: `limits.http3.control_frames_max`.
+    Http3ControlFrames,
+    /// It made sluice reset too many requests: `limits.http3.faults_max`.
+    Http3Faults,
     /// A worker became a batch thread.
     BatchBegun,
     /// A worker became an ordinary thread because it waited too long for its core.

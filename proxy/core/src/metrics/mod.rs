@@ -14,6 +14,7 @@ mod encode;
 mod handshakes;
 mod event;
 mod http2;
+mod http3;
 mod labels;
 mod limits;
 mod missed;

@@ -29,6 +29,6 @@ pub use error::TlsConfigError;
 pub use outcome::{Handshake, HandshakeFailure};
 pub use roots::system_roots;
 pub use store::CHALLENGE_PROTOCOL;
-pub use terminator::Terminator;
+pub use terminator::{Handshaking, Terminator};
 pub use terminators::{ByName, Planned, Terminators, now_unix_s};
 pub use terminators::{Finding, check};

@@ -96,6 +96,31 @@ impl From<&Error> for HandshakeFailure {
     }
 }
 
+impl HandshakeFailure {
+    /// Why sluice ended a handshake with this alert. QUIC says no more (RFC 9001 section 4.8).
+    pub fn with_alert(alert: u8) -> Self {
+        use AlertDescription as Alert;
+        match AlertDescription::from(alert) {
+            Alert::NoApplicationProtocol => Self::NoSharedProtocol,
+            Alert::HandshakeFailure | Alert::InsufficientSecurity => Self::NoSharedCipher,
+            Alert::ProtocolVersion => Self::NoSharedVersion,
+            Alert::AccessDenied | Alert::UnrecognisedName => Self::NoCertificate,
+            Alert::CertificateRequired => Self::ClientCertificateMissing,
+            Alert::CertificateExpired => Self::ClientCertificateExpired,
+            Alert::UnknownCA => Self::ClientCertificateUnknown,
+            Alert::BadCertificate | Alert::UnsupportedCertificate | Alert::CertificateUnknown => {
+                Self::ClientCertificateBad
+            }
+            _ => Self::Protocol,
+        }
+    }
+
+    /// Why a client ended a handshake with this alert.
+    pub fn by_alert(alert: u8) -> Self {
+        of_alert(AlertDescription::from(alert))
+    }
+}
+
 fn of_incompatible(incompatible: &PeerIncompatible) -> HandshakeFailure {
     use PeerIncompatible::*;
     match incompatible {

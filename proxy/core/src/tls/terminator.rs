@@ -16,6 +16,9 @@ use super::certificate;
 use super::crypto;
 use super::store::CertificateStore;
 
+/// HTTP/3 in ALPN (RFC 9114 section 3.1).
+const HTTP3: &[u8] = b"h3";
+
 /// TLS on one listener with one configuration. Connections keep the one they started with.
 pub struct Terminator {
     config: config::Tls,
@@ -23,6 +26,8 @@ pub struct Terminator {
     /// The content of `client_auth.ca_file`.
     authorities: Vec<u8>,
     server: Arc<ServerConfig>,
+    /// For QUIC, if the listener speaks HTTP/3.
+    quic: Option<Arc<ServerConfig>>,
     store: Arc<CertificateStore>,
     under_way: Arc<AtomicUsize>,
 }
@@ -42,6 +47,7 @@ impl Terminator {
     pub(crate) fn new(
         config: &config::Tls,
         protocols: Vec<Vec<u8>>,
+        has_http3: bool,
         before: Option<&Self>,
     ) -> Result<Self, TlsConfigError> {
         let ca_file = config.client_auth.ca_file.as_deref().filter(|_| asks(config));
@@ -55,17 +61,34 @@ impl Terminator {
                 && before.config.cipher_suites == config.cipher_suites
                 && before.config.session_tickets == config.session_tickets
         };
-        let server = match before.filter(agrees) {
+        let before_agrees = before.filter(agrees);
+        let server = match before_agrees {
             Some(before) => Arc::clone(&before.server),
-            None => Arc::new(server_config(config, &protocols, &store)?),
+            None => Arc::new(server_config(config, config.min_version, &protocols, &store)?),
+        };
+        let quic = match before_agrees.and_then(|before| before.quic.clone()) {
+            _ if !has_http3 => None,
+            Some(before) => Some(before),
+            // RFC 9001 section 4.2: nothing older.
+            None => Some(Arc::new(server_config(config, TlsVersion::V13, &[HTTP3.to_vec()], &store)?)),
         };
         let under_way = before.map(|before| Arc::clone(&before.under_way)).unwrap_or_default();
-        Ok(Self { config: config.clone(), protocols, authorities, server, store, under_way })
+        Ok(Self { config: config.clone(), protocols, authorities, server, quic, store, under_way })
     }
 
     /// The configuration for accepting connections.
     pub fn server_config(&self) -> &Arc<ServerConfig> {
         &self.server
+    }
+
+    /// The configuration for accepting QUIC connections, if there are any.
+    pub fn quic_config(&self) -> Option<&Arc<ServerConfig>> {
+        self.quic.as_ref()
+    }
+
+    /// Handshakes under way on all workers.
+    pub fn handshakes(&self) -> usize {
+        self.under_way.load(Ordering::Relaxed)
     }
 
     /// The time from the start of the connection to the end of its handshake.
@@ -113,11 +136,12 @@ fn asks(config: &config::Tls) -> bool {
 
 fn server_config(
     config: &config::Tls,
+    min_version: TlsVersion,
     protocols: &[Vec<u8>],
     store: &Arc<CertificateStore>,
 ) -> Result<ServerConfig, TlsConfigError> {
     let provider = Arc::new(provider(&config.cipher_suites));
-    let versions: &[_] = match config.min_version {
+    let versions: &[_] = match min_version {
         TlsVersion::V12 => &[&TLS13, &TLS12],
         TlsVersion::V13 => &[&TLS13],
     };

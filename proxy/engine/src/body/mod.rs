@@ -239,7 +239,7 @@ impl Transfer {
     /// Frames a request's body for a receiver of this version.
     pub(crate) fn set_receiver(&mut self, version: Version) {
         let is_open = matches!(self.source, Source::Chunked(_) | Source::Stream(_));
-        self.chunked = is_open && version != Version::Http2;
+        self.chunked = is_open && !version.is_framed();
     }
 
     /// The framing of the body when sent; valid while none of it has passed.

@@ -11,7 +11,7 @@ use sluice_core::error::Reason;
 use sluice_core::forwarded;
 use sluice_core::record::ExchangeRecord;
 use sluice_core::spans::Trace;
-use sluice_http::{RequestHead, Version, forwarded_request_id};
+use sluice_http::{RequestHead, forwarded_request_id};
 
 use super::Connection;
 use super::auth::Identity;
@@ -155,11 +155,7 @@ impl Connection {
             method: self.session.head.method_bytes(),
             host: account.server_name.as_deref().map_or(self.session.head.host(), str::as_bytes),
             target: self.session.head.target(),
-            version: match self.session.head.version() {
-                Version::Http10 => "HTTP/1.0",
-                Version::Http11 => "HTTP/1.1",
-                Version::Http2 => "HTTP/2.0",
-            },
+            version: self.session.head.version().name(),
             status: progress.status,
             bytes_in: progress.bytes_in,
             bytes_out: progress.bytes_out,

@@ -99,7 +99,7 @@ impl Connection {
             edits: local.edits().or(of_route.as_ref()),
             body,
             fields: &extra,
-            hsts: self.listener.hsts.as_deref(),
+            listener: self.listener.fields(self.session.head.version()),
             date: &date,
         };
         response::encode(&mut out, local, &self.session.head, keep_alive, pages, further);

@@ -65,7 +65,7 @@ impl Connection {
             transfer: &mut transfer,
             held: held.as_mut(),
             keep_alive,
-            hsts: self.listener.hsts.as_deref(),
+            listener: self.listener.fields(self.session.head.version()),
             client: &mut self.peer.direct,
             exchanges: self.session.exchanges,
         };
@@ -279,7 +279,7 @@ impl Connection {
         let is_grpc = || {
             self.session.head.get(b"content-type").is_some_and(|kind| kind.starts_with(b"application/grpc"))
         };
-        self.session.head.version() == Version::Http2 && (progress.is_answered() || is_grpc())
+        self.session.head.version().is_framed() && (progress.is_answered() || is_grpc())
     }
 
     /// Runs the tunnel of an accepted upgrade; the exchange is recorded at its end.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sluice_cache::StoredResponse;
-use sluice_http::{Framing, Method, ResponseForward, Version};
+use sluice_http::{Framing, ListenerFields, Method, ResponseForward};
 
 use super::Connection;
 use super::account::Account;
@@ -53,7 +53,7 @@ impl Connection {
             edits: None,
             extra: [None; 5],
             request_id: None,
-            hsts: None,
+            listener: ListenerFields::NONE,
         };
         let mut opening = Opening::to(&mut self.io.writer);
         opening.encode_response(&head, &forward);
@@ -67,7 +67,7 @@ impl Connection {
     fn understands_hints(&self) -> bool {
         let head = &self.session.head;
         let mode = head.get(b"sec-fetch-mode");
-        head.version() == Version::Http2
+        head.version().is_framed()
             && head.method() == Method::Get
             && mode.is_none_or(|mode| mode.eq_ignore_ascii_case(b"navigate"))
     }

@@ -11,7 +11,8 @@ use sluice_net::listener::ListenerState;
 use sluice_net::stream::Stream;
 
 use super::{Connection, Next, Peer, Registration, head};
-use crate::http2::{self, Accepted, Control, Terms, is_preface};
+use crate::http2::{self, Accepted, Terms, is_preface};
+use crate::shared_connection::Control;
 use crate::worker::{Phase, Worker};
 
 /// What all streams of a connection share.
@@ -119,6 +120,13 @@ pub(super) struct RefusedHead {
     is_head: bool,
 }
 
+impl RefusedHead {
+    /// A head refused for this reason.
+    pub(super) fn new(reason: Reason, is_head: bool) -> Self {
+        Self { reason, is_head }
+    }
+}
+
 impl Parent {
     fn serve_stream(&self, accepted: Accepted) -> impl Future<Output = ()> + 'static {
         let (worker, listener) = (Rc::clone(&self.worker), Arc::clone(&self.listener));
@@ -128,6 +136,6 @@ impl Parent {
         let key = || self.worker.with_random(|random| random.u128(..)).to_ne_bytes();
         let read = accepted.read(&mut connection.session.head, &limits, key);
         let is_head = accepted.is_head();
-        connection.serve_stream(read.map_err(|error| RefusedHead { reason: head::reason(error), is_head }))
+        connection.serve_stream(read.map_err(|error| RefusedHead::new(head::reason(error), is_head)))
     }
 }

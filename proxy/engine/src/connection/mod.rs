@@ -15,6 +15,7 @@ mod head;
 mod held;
 mod hints;
 mod http2;
+mod http3;
 mod limits;
 mod passthrough;
 mod request;
@@ -27,6 +28,8 @@ mod trace;
 mod variables;
 #[cfg(test)]
 mod tests;
+
+pub(crate) use http3::QuicConnection;
 
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -47,7 +50,7 @@ use sluice_net::listener::{ClientPlace, ListenerState};
 use sluice_net::stream::{self, Reader, Stream, Writer};
 
 use crate::direct;
-use crate::worker::{Phase, Worker};
+use crate::worker::{Phase, Wait, Worker};
 
 /// One downstream connection.
 pub(crate) struct Connection {
@@ -104,9 +107,9 @@ struct Registration {
 }
 
 impl Registration {
-    fn take(worker: &Rc<Worker>, stream: Stream, listener: &Arc<ListenerState>) -> Self {
+    fn take(worker: &Rc<Worker>, wait: Wait, listener: &Arc<ListenerState>) -> Self {
         let open = worker.count_while(Event::DownstreamAccepted, Event::DownstreamClosed);
-        let slot = worker.enrol(stream, Arc::clone(listener));
+        let slot = worker.enrol(wait, Arc::clone(listener));
         Self { worker: Rc::clone(worker), slot, _open: open }
     }
 }
@@ -135,7 +138,7 @@ impl Connection {
         stream: Stream,
         client: SocketAddr,
     ) -> Self {
-        let registration = Some(Registration::take(&worker, stream.clone(), &listener));
+        let registration = Some(Registration::take(&worker, Wait::Stream(stream.clone()), &listener));
         Self { registration, ..Self::bare(worker, listener, stream, Peer::at(client)) }
     }
 

@@ -20,6 +20,11 @@ pub(super) struct TlsFacts {
 }
 
 impl TlsFacts {
+    /// Of a QUIC connection, which has one version.
+    pub(super) fn of_quic(server_name: Option<String>) -> Self {
+        Self { version: "TLSv1.3", server_name: server_name.unwrap_or_default().into() }
+    }
+
     fn of(connection: &rustls::Connection) -> Self {
         let version = match connection.protocol_version() {
             Some(ProtocolVersion::TLSv1_3) => "TLSv1.3",

@@ -206,7 +206,7 @@ impl Connection {
                 facts,
             ],
             request_id: snapshot.config.response_request_id.then_some(&*account.request_id),
-            hsts: self.listener.hsts.as_deref(),
+            listener: self.listener.fields(self.session.head.version()),
         };
         let mut opening = Opening::to(&mut self.io.writer);
         opening.encode_response(head, &forward);

@@ -1,7 +1,7 @@
 //! The fields that are added to the head of a response.
 
 use sluice_core::cluster::Endpoint;
-use sluice_http::{Framing, RequestHead, ResponseForward, ResponseHead};
+use sluice_http::{Framing, ListenerFields, RequestHead, ResponseForward, ResponseHead};
 
 use super::Policy;
 use super::encoded::EncodedAnswer;
@@ -17,8 +17,8 @@ pub(super) struct Answer<'a> {
     pub(super) change: Option<&'a Change<'a>>,
     pub(super) keep_alive: bool,
     pub(super) endpoint: &'a Endpoint,
-    /// The listener's Strict-Transport-Security value.
-    pub(super) hsts: Option<&'a [u8]>,
+    /// What the listener says.
+    pub(super) listener: ListenerFields<'a>,
 }
 
 impl Answer<'_> {
@@ -73,7 +73,7 @@ pub(super) fn forward_head<'a>(
         upgrade: false,
         edits: None,
         extra: [None; 5],
-        hsts: answer.hsts,
+        listener: answer.listener,
     }
 }
 

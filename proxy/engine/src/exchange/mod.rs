@@ -33,7 +33,7 @@ use sluice_core::cluster::{Cluster, Kind};
 use sluice_core::error::{Reason, Side};
 use sluice_core::service::logged::LoggedField;
 use sluice_core::service::slot::Entered;
-use sluice_http::{FieldEdits, RequestHead, ResponseHead, end_to_end};
+use sluice_http::{FieldEdits, ListenerFields, RequestHead, ResponseHead, end_to_end};
 use sluice_net::deadline::Deadline;
 use sluice_net::stream::{Reader, Writer};
 
@@ -128,8 +128,8 @@ pub(crate) struct Downstream<'a> {
     pub(crate) held: Option<&'a mut Message>,
     /// Whether the client may send another request after this one.
     pub(crate) keep_alive: bool,
-    /// The value of Strict-Transport-Security in its responses.
-    pub(crate) hsts: Option<&'a [u8]>,
+    /// What the listener says in its responses.
+    pub(crate) listener: ListenerFields<'a>,
     /// Whether the client's socket can be used for direct return.
     pub(crate) client: &'a mut Client,
     /// The number of this exchange on its connection, from 1.
@@ -457,7 +457,7 @@ async fn run(
             change: downstream.change.as_ref(),
             keep_alive: downstream.keep_alive,
             endpoint,
-            hsts: downstream.hsts,
+            listener: downstream.listener,
         };
         let from = download::UpstreamSide {
             reader,

@@ -11,14 +11,14 @@ use ::http::{Method, Request, StatusCode};
 use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream};
-use sluice_http::{FieldBlock, HeadLimits, ParseError, RequestHead, Trailers};
+use sluice_http::{FieldBlock, HeadLimits, ParseError, RequestHead, StreamFraming as Framing, Trailers};
 use sluice_net::stream;
 
-use super::control::Control;
 use super::inbound::Inbound;
 use super::outbound::{Outbound, gone};
-use super::request::{self, Framing};
+use super::request;
 use super::{broken, fields, invalid};
+use crate::shared_connection::Control;
 
 /// A stream that a client has opened.
 pub(crate) struct Accepted {

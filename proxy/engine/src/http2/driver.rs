@@ -17,9 +17,9 @@ use sluice_net::stream::{Reader, Writer};
 use super::PREFACE;
 use super::abuse::abuse_of;
 use super::channel::{Accepted, Channel, Declined};
-use super::control::Control;
 use super::meter::{Bounds, Meter};
 use super::wire::{Io, Wire};
+use crate::shared_connection::Control;
 
 /// The time within which streams arrive that a client had opened before it received the GOAWAY.
 const LAST_STREAMS: Duration = Duration::from_secs(5);

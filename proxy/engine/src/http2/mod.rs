@@ -8,7 +8,6 @@
 
 mod abuse;
 mod channel;
-mod control;
 mod driver;
 mod fields;
 mod inbound;
@@ -23,7 +22,6 @@ mod wire;
 use std::io;
 
 pub(crate) use channel::Accepted;
-pub(crate) use control::Control;
 pub(crate) use driver::{Terms, is_preface, serve};
 
 /// The first bytes of an HTTP/2 client (RFC 9113 3.4).

@@ -6,22 +6,9 @@
 use ::http::header::CONTENT_LENGTH;
 use ::http::{Method, Request};
 use h2::ext::Protocol;
-use sluice_http::{HeadLimits, ParseError, RequestHead, RequestParts};
+use sluice_http::{HeadLimits, ParseError, RequestHead, RequestParts, StreamFraming as Framing, Version};
 
 use super::fields::shown;
-
-/// How the rest of the stream is to be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Framing {
-    /// There is no body.
-    None,
-    /// A body with a declared length.
-    Length,
-    /// A body that ends with its stream.
-    Stream,
-    /// Opaque bytes, once the other side has accepted (RFC 8441).
-    Tunnel,
-}
 
 /// The head is malformed: a stream error of type PROTOCOL_ERROR (RFC 9113 section 8.1.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +64,7 @@ pub(super) fn read(
         method => (method.as_str(), path),
     };
     let parts = RequestParts {
+        version: Version::Http2,
         method: method.as_bytes(),
         target,
         authority,

@@ -9,11 +9,12 @@ use h2::ext::Protocol;
 use sluice_core::metrics::Abuse;
 use sluice_http::Method::{Connect, Get};
 use sluice_http::{
-    FieldBlock, HeadLimits, HeadSink, ParseError, RequestHead, TrailerReader, Trailers, request_framing,
+    FieldBlock, HeadLimits, HeadSink, ParseError, RequestHead, StreamFraming as Framing, TrailerReader,
+    Trailers, request_framing,
 };
 
 use super::meter::{Bounds, Meter};
-use super::request::{self, Framing, Malformed, check};
+use super::request::{self, Malformed, check};
 use super::{PREFACE, fields, is_preface};
 
 fn get(uri: &str) -> ::http::request::Builder {

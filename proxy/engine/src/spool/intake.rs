@@ -125,7 +125,9 @@ impl BufferedBody {
     /// The framing when it is sent: a length, unless it has trailers that a receiver of this version supports.
     pub(crate) fn framing(&self, version: Version) -> Framing {
         match version {
-            Version::Http11 | Version::Http2 if !self.trailers.is_empty() => Framing::Stream.towards(version),
+            Version::Http11 | Version::Http2 | Version::Http3 if !self.trailers.is_empty() => {
+                Framing::Stream.towards(version)
+            }
             _ => Framing::Length(self.bytes()),
         }
     }

@@ -1,6 +1,7 @@
 //! A worker's thread with one ring: it accepts, hands connections to other workers, serves, ticks and drains.
 
 mod accept;
+mod datagrams;
 mod run;
 mod share;
 

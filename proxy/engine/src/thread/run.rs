@@ -4,12 +4,14 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use sluice_net::listener::{Bound, Listening};
+use sluice_net::listener::{Bound, DatagramSocket, Listening};
+use sluice_net::quic::Close;
 use sluice_ring::{self as ring, Engine};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 
 use super::accept::{AcceptContext, Entrance, accept_loop};
+use super::datagrams;
 use super::share::{Handed, Share};
 use super::{Command, Stage};
 use crate::worker::Worker;
@@ -50,21 +52,41 @@ struct Accepting {
     listening: Weak<Listening>,
     interrupt: Rc<Notify>,
     task: JoinHandle<()>,
+    /// Ends HTTP/3 on the listener with its last connection.
+    datagrams: Option<Close>,
 }
 
 impl Accepting {
     fn begin(door: &AcceptContext, bound: Bound) -> Self {
-        let Bound { listening, socket, .. } = bound;
+        let Bound { listening, socket, datagrams, .. } = bound;
+        let datagrams = datagrams.and_then(|datagrams| begin_datagrams(door, &listening, datagrams));
         let (interrupt, weak_listening) = (Rc::<Notify>::default(), Arc::downgrade(&listening));
         let entrance = Entrance { listening, socket: socket.into(), interrupt: Rc::clone(&interrupt) };
         let task = tokio::task::spawn_local(keep_accepting(door.clone(), entrance));
-        Self { listening: weak_listening, interrupt, task }
+        Self { listening: weak_listening, interrupt, task, datagrams }
     }
 
     /// Makes the loop check why its wait was cancelled.
     fn interrupt(&self) {
         self.interrupt.notify_one();
+        if let Some(datagrams) = &self.datagrams {
+            datagrams.close();
+        }
     }
+}
+
+/// Without HTTP/3, clients use TCP.
+fn begin_datagrams(
+    door: &AcceptContext,
+    listening: &Arc<Listening>,
+    socket: DatagramSocket,
+) -> Option<Close> {
+    let begun = datagrams::begin(door, listening, socket);
+    let log = |error| {
+        let name = &listening.current().config.name;
+        tracing::error!(listener = name, %error, "cannot serve HTTP/3");
+    };
+    begun.map_err(log).ok()
 }
 
 async fn serve(worker: impl FnOnce() -> Worker, listeners: Vec<Bound>, told: WorkerControl) {

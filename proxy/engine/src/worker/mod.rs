@@ -27,7 +27,7 @@ use sluice_net::stream::Stream;
 use crate::bypass::JoinerConfig;
 use crate::direct::{self, Direct};
 use crate::exchange::Resources;
-use crate::http2::Control;
+use crate::shared_connection::Control;
 use crate::snapshot::{Current, Live, View};
 use crate::spool::{Medium, Spool};
 use crate::tunnel::{self, Splicer};
@@ -48,18 +48,18 @@ pub(crate) enum Phase {
 }
 
 /// What an idle connection waits for, and how the wait is ended.
-enum Wait {
+pub(crate) enum Wait {
     /// Its next request.
     Stream(Stream),
     /// Its next stream.
-    Http2(Rc<Control>),
+    Shared(Rc<Control>),
 }
 
 impl Wait {
     fn end(&self) {
         match self {
             Self::Stream(stream) => stream.shutdown_read(),
-            Self::Http2(control) => control.end(),
+            Self::Shared(control) => control.end(),
         }
     }
 }
@@ -227,19 +227,19 @@ impl Worker {
     }
 
     /// Registers a connection for the drain.
-    pub(crate) fn enrol(&self, stream: Stream, listener: Arc<ListenerState>) -> usize {
+    pub(crate) fn enrol(&self, wait: Wait, listener: Arc<ListenerState>) -> usize {
         self.connections.borrow_mut().insert(Open {
-            wait: Wait::Stream(stream),
+            wait,
             phase: Phase::Idle,
             since: Instant::now(),
             listener,
         })
     }
 
-    /// Registers how an idle HTTP/2 connection is notified that it has to end.
+    /// Registers how an idle connection with streams is notified that it has to end.
     pub(crate) fn end_through(&self, slot: usize, control: Rc<Control>) {
         if let Some(open) = self.connections.borrow_mut().get_mut(slot) {
-            open.wait = Wait::Http2(control);
+            open.wait = Wait::Shared(control);
         }
     }
 

@@ -8,8 +8,14 @@ use super::*;
 /// Names and values.
 type Fields = Vec<(String, String)>;
 
-const GET: RequestParts<'_> =
-    RequestParts { method: b"GET", target: b"/", authority: Some(b"a"), ended: true, websocket: None };
+const GET: RequestParts<'_> = RequestParts {
+    version: Version::Http2,
+    method: b"GET",
+    target: b"/",
+    authority: Some(b"a"),
+    ended: true,
+    websocket: None,
+};
 
 fn pairs(fields: &Fields) -> impl Iterator<Item = (&[u8], &[u8])> {
     fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()))
@@ -210,7 +216,7 @@ fn field_block_omits_connection_fields() {
         upgrade: false,
         edits: None,
         extra: [None; 5],
-        hsts: None,
+        listener: ListenerFields::NONE,
     };
     encode_response(&mut block, &response, &forward);
     assert_eq!((block.as_response(), block.as_request()), (Some(418), None));
@@ -288,6 +294,7 @@ proptest! {
         // Whether a length may follow a stream that has ended is a rule of frames only.
         let ended = ended && fields.iter().all(|(name, _)| name != "content-length");
         let parts = RequestParts {
+            version: Version::Http2,
             method: method.as_bytes(), target: target.as_bytes(), authority: authority.map(str::as_bytes), ended, websocket: None,
         };
         let text = render(&parts, &fields);

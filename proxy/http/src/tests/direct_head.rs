@@ -52,7 +52,7 @@ fn rendered(bytes: &[u8], found: &Head, request_id: Option<&[u8]>) -> Vec<u8> {
             upgrade: false,
             edits: None,
             extra: [None; 5],
-            hsts: None,
+            listener: ListenerFields::NONE,
         },
     );
     out

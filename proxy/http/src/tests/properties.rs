@@ -203,7 +203,7 @@ proptest! {
         request_id: None,
             framing, keep_alive, client_version: Version::Http11, request_method: method, via: true, is_encoded: false,
             upgrade: false,
-            edits: None, extra: [None; 5], hsts: None,
+            edits: None, extra: [None; 5], listener: ListenerFields::NONE,
         });
         read_strictly(&out);
         let (again, framing_again) = read_response(&out, method).expect("sluice accepts its own output");

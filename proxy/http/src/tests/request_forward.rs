@@ -228,8 +228,14 @@ fn http2_request_keeps_te_trailers_and_has_its_version_in_via() {
         encode_request(&mut out, head, &RequestForward { via: true, ..NEUTRAL });
         String::from_utf8(out).unwrap()
     };
-    let parts =
-        RequestParts { method: b"GET", target: b"/", authority: Some(b"a"), ended: true, websocket: None };
+    let parts = RequestParts {
+        version: Version::Http2,
+        method: b"GET",
+        target: b"/",
+        authority: Some(b"a"),
+        ended: true,
+        websocket: None,
+    };
     let mut head = RequestHead::new();
     head.assemble(&parts, [(&b"te"[..], &b"trailers"[..])].into_iter(), &LIMITS).unwrap();
     assert!(rendered(&head).ends_with("Via: 2.0 sluice\r\nConnection: te\r\nTE: trailers\r\n\r\n"));

@@ -14,7 +14,7 @@ const NEUTRAL: ResponseForward<'_> = ResponseForward {
     upgrade: false,
     edits: None,
     extra: [None; 5],
-    hsts: None,
+    listener: ListenerFields::NONE,
 };
 
 fn forward_with<'a>(
@@ -194,7 +194,7 @@ fn final_response_has_exactly_one_request_id() {
 
 #[test]
 fn hsts_appears_once_and_only_in_final_responses() {
-    let say = |forward: &mut ResponseForward<'_>| forward.hsts = Some(b"max-age=1");
+    let say = |forward: &mut ResponseForward<'_>| forward.listener.hsts = Some(b"max-age=1");
     let bytes = b"HTTP/1.1 200 OK\r\nstrict-transport-security: max-age=9\r\nContent-Length: 0\r\n\r\n";
     let said = forward_with(bytes, Method::Get, say);
     assert_eq!(said.value("strict-transport-security"), "max-age=1");
@@ -204,7 +204,7 @@ fn hsts_appears_once_and_only_in_final_responses() {
     assert!(!names(&interim).contains(&"strict-transport-security"));
     let edits = FieldEdits { remove: vec![b"strict-transport-security".to_vec()], ..FieldEdits::default() };
     let edited = forward_with(bytes, Method::Get, |forward| {
-        forward.hsts = Some(b"max-age=1");
+        forward.listener.hsts = Some(b"max-age=1");
         forward.edits = Some(&edits);
     });
     assert!(!names(&edited).contains(&"strict-transport-security"), "the route's edits take precedence");

@@ -14,7 +14,7 @@ use sluice_config::{self as config, Address};
 use sluice_core::tls;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
-use super::{Bound, Listening};
+use super::{Bound, Listening, datagrams};
 
 /// Connections that may wait to be accepted, per socket. The kernel reduces it to net.core.somaxconn.
 pub const BACKLOG: i32 = 4096;
@@ -75,8 +75,16 @@ pub fn bind_all(
         let config = config::Listener { address, ..listener.clone() };
         let shares_port = matches!(&config.address, Address::Ip(ip) if ours.contains(&ip.port()));
         let listening = Arc::new(Listening::new(config, terminator, is_own).sharing_port(shares_port));
+        let mut datagrams = datagrams::bind(&listening, workers).map_err(|source| BindError {
+            name: listener.name.clone(),
+            address: listener.address.clone(),
+            source,
+        })?;
         for (index, socket) in sockets.into_iter().enumerate() {
-            by_worker[index % workers].push(Bound { listening: Arc::clone(&listening), socket, listens });
+            // The first socket of each worker.
+            let datagrams = datagrams.next();
+            let bound = Bound { listening: Arc::clone(&listening), socket, datagrams, listens };
+            by_worker[index % workers].push(bound);
         }
     }
     Ok(by_worker)

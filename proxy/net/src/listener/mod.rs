@@ -2,6 +2,7 @@
 //! load. Workers accept from them (`thread/accept.rs` in the engine).
 
 mod bind;
+mod datagrams;
 
 use std::io;
 use std::net::IpAddr;
@@ -15,7 +16,10 @@ use sluice_config as config;
 pub use sluice_core::client_places::ClientPlace;
 use sluice_core::client_places::Clients;
 use sluice_core::tls::Terminator;
+use sluice_http::{ListenerFields, Version};
 use sluice_kernel::{bans, socket};
+
+use crate::quic::{Mailboxes, Origin};
 
 pub use bind::{BACKLOG, BindError, Inherited, ReadySockets, bind_all, listen_all};
 
@@ -41,6 +45,8 @@ pub struct ListenerState {
     pub authority: String,
     /// Value of Strict-Transport-Security in responses.
     pub hsts: Option<Box<[u8]>>,
+    /// Value of Alt-Svc in responses over TCP.
+    pub alt_svc: Option<Box<[u8]>>,
     terminator: Option<Arc<Terminator>>,
     /// State that outlives a configuration change.
     lasting: Arc<Lasting>,
@@ -60,8 +66,20 @@ pub struct Bound {
     pub listening: Arc<Listening>,
     /// This worker's socket; blocking.
     pub socket: OwnedFd,
+    /// This worker's part of HTTP/3, if the listener speaks it.
+    pub datagrams: Option<DatagramSocket>,
     /// Whether it already listened when sluice received it.
     listens: bool,
+}
+
+/// A worker's UDP socket of a listener.
+pub struct DatagramSocket {
+    /// Bound to the address of the listener.
+    pub socket: OwnedFd,
+    /// Which worker of which process it is.
+    pub origin: Origin,
+    /// Where it finds datagrams that others received for it.
+    pub mailboxes: Mailboxes,
 }
 
 /// One of the connections that a listener may have open.
@@ -158,13 +176,26 @@ impl ListenerState {
             address => address.to_string(),
         };
         let hsts = config.hsts.map(|hsts| hsts.field_value().into_bytes().into());
-        Self { config, authority, hsts, terminator: None, lasting: Arc::default() }
+        let port = match &config.address {
+            config::Address::Ip(ip) => ip.port(),
+            config::Address::Name(_, port) => *port,
+            config::Address::Unix(_) => 0,
+        };
+        let alt_svc = config.http3.and_then(|http3| http3.alt_svc(port));
+        let alt_svc = alt_svc.map(|value| value.into_bytes().into());
+        Self { config, authority, hsts, alt_svc, terminator: None, lasting: Arc::default() }
     }
 
     /// Adds the TLS terminator, which must be present if and only if the configuration enables TLS.
     pub(crate) fn with_tls(self, terminator: Option<Arc<Terminator>>) -> Self {
         debug_assert_eq!(self.config.tls.is_some(), terminator.is_some(), "{}", self.config.name);
         Self { terminator, ..self }
+    }
+
+    /// What it says in responses over a version of HTTP. With HTTP/3, nobody needs to learn of it.
+    pub fn fields(&self, version: Version) -> ListenerFields<'_> {
+        let alt_svc = self.alt_svc.as_deref().filter(|_| version != Version::Http3);
+        ListenerFields { hsts: self.hsts.as_deref(), alt_svc }
     }
 
     /// The TLS terminator, if the listener uses TLS.

@@ -20,7 +20,7 @@ use tokio::runtime::{Builder, LocalOptions};
 pub(crate) use accept::{AcceptOp, accept_now};
 pub(crate) use file::{close, open, open_beneath, read_at, unlink, write_at};
 pub(crate) use send::SendOp;
-pub(crate) use socket::{RecvOp, connect, poll};
+pub(crate) use socket::{RecvOp, connect, poll, when_readable};
 
 /// Threads for files, per worker. More would wait for the same disk.
 const FILE_THREADS_MAX: usize = 4;

@@ -191,3 +191,17 @@ pub(crate) async fn poll(fd: &Fd, events: libc::c_short) -> io::Result<()> {
         watch.ready(interest).await?.clear_ready();
     }
 }
+
+/// Calls `attempt` until it returns something. Readiness is kept when it has: there may be more.
+pub(crate) async fn when_readable<T>(fd: &Fd, mut attempt: impl FnMut() -> Option<T>) -> io::Result<T> {
+    loop {
+        if let Some(outcome) = attempt() {
+            return Ok(outcome);
+        }
+        let mut readiness = fd.watch()?.readable().await?;
+        if let Some(outcome) = attempt() {
+            return Ok(outcome);
+        }
+        readiness.clear_ready();
+    }
+}

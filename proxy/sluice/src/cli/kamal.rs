@@ -80,6 +80,7 @@ impl KamalRunArgs {
             protocol: Protocol::Http,
             proxy_protocol: ProxyProtocol::Off,
             http2: Http2::Auto,
+            http3: None,
             cluster: None,
             passthrough: None,
             limits: Limits::default(),

@@ -34,6 +34,7 @@ mod psql;
 mod upstream_tls;
 mod both_sides;
 mod http2;
+mod http3;
 mod process;
 mod placement;
 mod signals;

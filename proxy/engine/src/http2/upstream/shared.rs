@@ -10,9 +10,9 @@ use h2::client::SendRequest;
 use sluice_core::error::Reason;
 use tokio::sync::Notify;
 
-use super::super::control::Control;
 use super::STREAMS_MAX;
 use super::channel::Channel;
+use crate::shared_connection::Control;
 
 /// The state of the connection.
 enum State {

@@ -1,4 +1,4 @@
-//! State that a connection and its streams share.
+//! State that a connection and its streams share, whatever the protocol.
 
 use std::cell::{Cell, RefCell};
 use std::task::{Context, Waker};
@@ -22,20 +22,20 @@ impl Control {
     }
 
     /// Whether it accepts no more streams.
-    pub(super) fn is_ending(&self) -> bool {
+    pub(crate) fn is_ending(&self) -> bool {
         self.ending.get()
     }
 
     /// Streams that are being served.
-    pub(super) fn live(&self) -> usize {
+    pub(crate) fn live(&self) -> usize {
         self.live.get()
     }
 
-    pub(super) fn enter(&self) {
+    pub(crate) fn enter(&self) {
         self.live.set(self.live.get() + 1);
     }
 
-    pub(super) fn leave(&self) {
+    pub(crate) fn leave(&self) {
         self.live.set(self.live.get() - 1);
         if self.live.get() == 0 {
             self.wake();
@@ -43,7 +43,7 @@ impl Control {
     }
 
     /// Registers the driver to be woken by changes here.
-    pub(super) fn register(&self, cx: &Context<'_>) {
+    pub(crate) fn register(&self, cx: &Context<'_>) {
         let mut driver = self.driver.borrow_mut();
         if !driver.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
             *driver = Some(cx.waker().clone());

@@ -1,0 +1,141 @@
+//! HTTP/3 on a listener: which clients get a connection, and its life from there.
+
+use std::cell::RefCell;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use sluice_core::clock;
+use sluice_core::error::Reason;
+use sluice_core::metrics::Event;
+use sluice_core::tls::{Handshake, HandshakeFailure, Handshaking};
+use sluice_net::listener::{DatagramSocket, ListenerState, Listening};
+use sluice_net::quic::{Admit, Close, Connection, Endpoint, QuicKeys, ServerConfig, Verdict, server_config};
+
+use super::accept::AcceptContext;
+use super::share::OpenCount;
+use crate::connection::QuicConnection;
+
+/// A worker's part of HTTP/3 on a listener.
+struct Gate {
+    door: AcceptContext,
+    listening: Arc<Listening>,
+    /// What the state of the listener means for QUIC; made again when the state changes.
+    made: RefCell<Option<(Arc<ListenerState>, Arc<ServerConfig>)>>,
+}
+
+/// What a connection holds.
+pub(super) struct QuicPlace {
+    state: Arc<ListenerState>,
+    _open: OpenCount,
+    handshaking: Handshaking,
+}
+
+/// Serves HTTP/3 on a socket, in a task. Returns how that is ended.
+///
+/// # Errors
+/// The socket cannot be prepared, or the listener has nothing to begin with.
+pub(super) fn begin(
+    door: &AcceptContext,
+    listening: &Arc<Listening>,
+    datagrams: DatagramSocket,
+) -> io::Result<Close> {
+    let gate = Gate { door: door.clone(), listening: Arc::clone(listening), made: RefCell::default() };
+    let config = gate.config(&listening.current()).ok_or(io::ErrorKind::InvalidInput)?;
+    let DatagramSocket { socket, origin, mailboxes } = datagrams;
+    let endpoint = Endpoint::new(socket, origin, QuicKeys::of_process(), config, mailboxes)?;
+    let close = endpoint.close();
+    let name = listening.current().config.name.clone();
+    tokio::task::spawn_local(async move {
+        if let Err(error) = endpoint.run(Rc::new(gate)).await {
+            tracing::error!(listener = name, %error, "HTTP/3 has ended on a worker");
+        }
+    });
+    Ok(close)
+}
+
+impl Gate {
+    /// The parameters for connections that begin now.
+    fn config(&self, state: &Arc<ListenerState>) -> Option<Arc<ServerConfig>> {
+        let mut made = self.made.borrow_mut();
+        if let Some((_, config)) = made.as_ref().filter(|(known, _)| Arc::ptr_eq(known, state)) {
+            return Some(Arc::clone(config));
+        }
+        let tls = state.tls()?.quic_config()?;
+        let config = Arc::new(server_config(tls, &state.config.limits)?);
+        *made = Some((Arc::clone(state), Arc::clone(&config)));
+        Some(config)
+    }
+
+    fn is_banned(&self, client: SocketAddr) -> bool {
+        let snapshot = self.door.worker.snapshot();
+        let is_banned =
+            snapshot.bans.holds(client.ip(), clock::now_ms) && !snapshot.trusts(&client.ip().to_canonical());
+        if is_banned {
+            snapshot.bans.count_turned_away();
+        }
+        is_banned
+    }
+
+    fn admit(&self, state: &Arc<ListenerState>, client: SocketAddr) -> Option<QuicPlace> {
+        let metrics = self.door.worker.metrics();
+        let too_many = || {
+            metrics.count(Event::DownstreamRejected);
+            metrics.error(Reason::TooManyConnections);
+        };
+        let admission = state.admit().or_else(|| {
+            too_many();
+            None
+        })?;
+        let is_trusted = self.door.worker.snapshot().trusts(&client.ip().to_canonical());
+        let of_client = if is_trusted { Ok(None) } else { state.enter(client.ip().to_canonical()) };
+        let of_client = of_client.map_err(|_| too_many()).ok()?;
+        let handshaking = state.tls()?.begin_handshake().or_else(|| {
+            metrics.handshake(Handshake::Failed(HandshakeFailure::TooMany));
+            None
+        })?;
+        let open = self.door.share.keep(admission.with_client(of_client));
+        Some(QuicPlace { state: Arc::clone(state), _open: open, handshaking })
+    }
+}
+
+impl Admit for Gate {
+    type Place = QuicPlace;
+
+    fn judge(&self, client: SocketAddr, is_validated: bool) -> Verdict<QuicPlace> {
+        let (state, worker) = (self.listening.current(), &self.door.worker);
+        if self.is_banned(client) {
+            return Verdict::Ignore;
+        }
+        let refuse = || {
+            worker.metrics().count(Event::Http3Refused);
+            Verdict::Refuse
+        };
+        if worker.is_draining() || state.is_closed() {
+            return refuse();
+        }
+        let (Some(config), Some(tls)) = (self.config(&state), state.tls()) else { return refuse() };
+        if !is_validated && tls.handshakes() >= state.config.limits.http3.validate_above {
+            worker.metrics().count(Event::Http3Retried);
+            return Verdict::Retry;
+        }
+        match self.admit(&state, client) {
+            Some(place) => Verdict::Accept(config, place),
+            None => refuse(),
+        }
+    }
+
+    fn begin(&self, connection: Connection, place: QuicPlace) {
+        let QuicPlace { state, _open, handshaking } = place;
+        let worker = Rc::clone(&self.door.worker);
+        tokio::task::spawn_local(async move {
+            let patience = state.tls().map(|tls| tls.handshake_timeout()).unwrap_or_default();
+            let connection = QuicConnection::new(worker, state, connection);
+            if connection.shake_hands(patience, handshaking).await {
+                connection.serve().await;
+            }
+            drop(_open);
+        });
+    }
+}

@@ -1,0 +1,240 @@
+//! One worker's UDP socket of a listener: datagrams to connections, and new connections.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Instant;
+
+use quinn_proto::{ConnectionHandle, DatagramEvent, EndpointConfig, Incoming, ServerConfig};
+use tokio::sync::{Notify, mpsc};
+
+use super::connection::{Connection, Shared};
+use super::identifier::{Identifiers, Origin, destination};
+use super::keys::QuicKeys;
+use super::mailbox::{Datagram, Mailboxes};
+use super::socket::{ReceiveBuffers, Socket};
+
+/// Decides about new connections.
+pub trait Admit: 'static {
+    /// What a connection holds from its admission to its end.
+    type Place;
+
+    /// What becomes of a client that connects. `is_validated`: it has proved that it receives at this address.
+    fn judge(&self, client: SocketAddr, is_validated: bool) -> Verdict<Self::Place>;
+
+    /// Begins to serve a connection, whose handshake is under way.
+    fn begin(&self, connection: Connection, place: Self::Place);
+}
+
+/// A decision about a client that connects.
+pub enum Verdict<P> {
+    /// The handshake begins.
+    Accept(Arc<ServerConfig>, P),
+    /// The client must first prove its address.
+    Retry,
+    /// The client is told that it is refused.
+    Refuse,
+    /// It gets no answer.
+    Ignore,
+}
+
+/// One worker's socket of a listener.
+pub struct Endpoint {
+    core: Rc<Core>,
+    mail: mpsc::Receiver<Datagram>,
+}
+
+pub(super) struct Core {
+    socket: Rc<Socket>,
+    proto: RefCell<quinn_proto::Endpoint>,
+    connections: RefCell<HashMap<ConnectionHandle, Rc<Shared>>>,
+    origin: Origin,
+    keys: QuicKeys,
+    mailboxes: Vec<mpsc::Sender<Datagram>>,
+    /// Where packets are written before they are sent.
+    outgoing: RefCell<Vec<u8>>,
+    is_closing: Cell<bool>,
+    changed: Notify,
+}
+
+/// Makes an endpoint accept no more connections, and end with its last one.
+#[derive(Clone)]
+pub struct Close(Rc<Core>);
+
+impl Close {
+    /// See [`Close`].
+    pub fn close(&self) {
+        self.0.is_closing.set(true);
+        self.0.changed.notify_one();
+    }
+}
+
+impl Endpoint {
+    /// An endpoint on a bound socket. `config` is needed to read the first packets of connections.
+    ///
+    /// # Errors
+    /// The socket cannot be prepared.
+    pub fn new(
+        socket: OwnedFd,
+        origin: Origin,
+        keys: &QuicKeys,
+        config: Arc<ServerConfig>,
+        mailboxes: Mailboxes,
+    ) -> io::Result<Self> {
+        let socket = Rc::new(Socket::new(socket)?);
+        let mut endpoint = EndpointConfig::new(keys.resets());
+        let own_keys = keys.clone();
+        endpoint.cid_generator(move || Box::new(Identifiers { origin, keys: own_keys.clone() }));
+        let can_discover = !socket.may_fragment();
+        let proto = quinn_proto::Endpoint::new(Arc::new(endpoint), Some(config), can_discover, None);
+        let core = Core {
+            socket,
+            proto: RefCell::new(proto),
+            connections: RefCell::default(),
+            origin,
+            keys: keys.clone(),
+            mailboxes: mailboxes.all,
+            outgoing: RefCell::default(),
+            is_closing: Cell::new(false),
+            changed: Notify::new(),
+        };
+        Ok(Self { core: Rc::new(core), mail: mailboxes.own })
+    }
+
+    /// Ends the endpoint from elsewhere.
+    pub fn close(&self) -> Close {
+        Close(Rc::clone(&self.core))
+    }
+
+    /// Receives until the endpoint was closed and its last connection has ended.
+    ///
+    /// # Errors
+    /// The socket can no longer be used.
+    pub async fn run<A: Admit>(self, admit: Rc<A>) -> io::Result<()> {
+        let Self { core, mut mail } = self;
+        let mut room = ReceiveBuffers::new();
+        while !core.is_done() {
+            let receive = core.socket.receive(&mut room, |datagram| core.take(datagram, &*admit));
+            tokio::select! {
+                received = receive => received?,
+                Some(datagram) = mail.recv() => core.take(datagram, &*admit),
+                () = core.changed.notified() => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Core {
+    fn is_done(&self) -> bool {
+        self.is_closing.get() && self.connections.borrow().is_empty()
+    }
+
+    /// Gives a datagram to whom it belongs.
+    fn take<A: Admit>(self: &Rc<Self>, datagram: Datagram, admit: &A) {
+        if let Some(origin) = destination(&datagram.bytes, &self.keys)
+            && origin != self.origin
+            && origin.generation == self.origin.generation
+            && let Some(mailbox) = self.mailboxes.get(usize::from(origin.worker))
+        {
+            // A full mailbox loses it, as a full socket would.
+            let _ = mailbox.try_send(datagram);
+            return;
+        }
+        let Datagram { remote, local, ecn, bytes } = datagram;
+        let outgoing = &mut *self.outgoing.borrow_mut();
+        outgoing.clear();
+        let event = self.proto.borrow_mut().handle(Instant::now(), remote, local, ecn, bytes, outgoing);
+        match event {
+            None => {}
+            Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                let connection = self.connections.borrow().get(&handle).cloned();
+                if let Some(connection) = connection {
+                    connection.take(event);
+                }
+            }
+            Some(DatagramEvent::Response(transmit)) => self.socket.send(transmit, outgoing),
+            Some(DatagramEvent::NewConnection(incoming)) => self.decide(incoming, outgoing, admit),
+        }
+    }
+
+    fn decide<A: Admit>(self: &Rc<Self>, incoming: Incoming, outgoing: &mut Vec<u8>, admit: &A) {
+        let remote = incoming.remote_address();
+        let client = SocketAddr::new(remote.ip().to_canonical(), remote.port());
+        let verdict = match self.is_closing.get() {
+            true => Verdict::Refuse,
+            false => admit.judge(client, incoming.remote_address_validated()),
+        };
+        outgoing.clear();
+        let mut proto = self.proto.borrow_mut();
+        let response = match verdict {
+            Verdict::Ignore => {
+                proto.ignore(incoming);
+                None
+            }
+            Verdict::Refuse => Some(proto.refuse(incoming, outgoing)),
+            Verdict::Retry => match proto.retry(incoming, outgoing) {
+                Ok(transmit) => Some(transmit),
+                // It has proved its address already, which was asked before.
+                Err(error) => Some(proto.refuse(error.into_incoming(), outgoing)),
+            },
+            Verdict::Accept(config, place) => {
+                match proto.accept(incoming, Instant::now(), outgoing, Some(config)) {
+                    Ok((handle, connection)) => {
+                        let shared = Shared::new(self, handle, connection);
+                        self.connections.borrow_mut().insert(handle, Rc::clone(&shared));
+                        drop(proto);
+                        return admit.begin(Connection::new(shared), place);
+                    }
+                    Err(error) => error.response,
+                }
+            }
+        };
+        if let Some(transmit) = response {
+            self.socket.send(transmit, outgoing);
+        }
+    }
+
+    /// Exchanges what a connection and the endpoint have to tell each other.
+    pub(super) fn settle(&self, handle: ConnectionHandle, connection: &mut quinn_proto::Connection) {
+        while let Some(event) = connection.poll_endpoint_events() {
+            let is_last = event.is_drained();
+            let answer = self.proto.borrow_mut().handle_event(handle, event);
+            answer.into_iter().for_each(|answer| connection.handle_event(answer));
+            if is_last {
+                self.connections.borrow_mut().remove(&handle);
+                self.changed.notify_one();
+            }
+        }
+    }
+
+    /// Sends what a connection has to send, `batches_max` times at most. Returns whether that was all.
+    pub(super) fn transmit(
+        &self,
+        connection: &mut quinn_proto::Connection,
+        now: Instant,
+        batches_max: usize,
+        waker: &Waker,
+    ) -> bool {
+        let segments_max = self.socket.segments_max();
+        let outgoing = &mut *self.outgoing.borrow_mut();
+        for _ in 0..batches_max {
+            if self.socket.is_blocked(waker) {
+                return false;
+            }
+            outgoing.clear();
+            let Some(transmit) = connection.poll_transmit(now, segments_max, outgoing) else {
+                return true;
+            };
+            let size = transmit.size;
+            self.socket.send(transmit, &outgoing[..size]);
+        }
+        waker.wake_by_ref();
+        false
+    }
+}
