@@ -46,6 +46,9 @@ enum Packet {
     Ban(ListedBan),
     /// To the new one: clients of a rate limit.
     Clients(KnownClients),
+    /// To the new one: how to reach QUIC connections that stay where they are. The sockets that lead to their processes
+    /// are attached.
+    Quic(PassedQuic),
     /// To the new one: the end of the list.
     End,
     /// To the old one: the new process serves requests.
@@ -70,10 +73,22 @@ pub(crate) struct PassedSockets {
     pub(crate) are_own: bool,
 }
 
+/// What the new process needs to know of QUIC connections.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PassedQuic {
+    secret: [u8; 32],
+    /// Of the old process.
+    generation: u8,
+    /// Of the processes that the sockets lead to.
+    generations: Vec<u8>,
+}
+
 /// The owner of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Role {
     Listener,
+    /// The UDP sockets of a listener.
+    Datagrams,
     Admin,
     DemoOrigin,
 }

@@ -9,8 +9,9 @@ use sluice_core::bans::ListedBan;
 use sluice_core::cluster::Experience;
 use sluice_core::rate_limit::KnownClients;
 use sluice_net::listener::ReadySockets;
+use sluice_net::quic::QuicEstate;
 
-use super::{Packet, PassedSockets, Role, VARIABLE, receive, send};
+use super::{Packet, PassedQuic, PassedSockets, Role, VARIABLE, receive, send};
 
 /// The old process, and what it passed.
 #[derive(Debug)]
@@ -21,6 +22,7 @@ pub struct Predecessor {
     experienced: Vec<EndpointExperience>,
     bans: Vec<ListedBan>,
     clients: Vec<KnownClients>,
+    quic: Option<QuicEstate>,
 }
 
 /// An endpoint that the old process found unhealthy.
@@ -58,6 +60,7 @@ impl Predecessor {
             experienced: Vec::new(),
             bans: Vec::new(),
             clients: Vec::new(),
+            quic: None,
         };
         loop {
             match receive(&predecessor.socket)? {
@@ -70,6 +73,11 @@ impl Predecessor {
                 }
                 Some((Packet::Ban(ban), _)) => predecessor.bans.push(ban),
                 Some((Packet::Clients(clients), _)) => predecessor.clients.push(clients),
+                Some((Packet::Quic(passed), sockets)) => {
+                    let PassedQuic { secret, generation, generations } = passed;
+                    let relays = generations.into_iter().zip(sockets).collect();
+                    predecessor.quic = Some(QuicEstate { secret, generation, relays });
+                }
                 Some((Packet::Unknown, _)) => {}
                 Some((Packet::End, _)) => return Ok(Some(predecessor)),
                 Some((Packet::Ready | Packet::Failed(_), _)) | None => {
@@ -88,7 +96,16 @@ impl Predecessor {
         let Some((named, are_own)) = of.map(|(passed, _)| (passed.name.clone(), passed.are_own)) else {
             return ReadySockets::default();
         };
-        ReadySockets { sockets: self.take(|passed| fits(passed) && passed.name == named), are_own }
+        let sockets = self.take(|passed| fits(passed) && passed.name == named);
+        let of_datagrams = |passed: &PassedSockets| {
+            passed.role == Role::Datagrams && passed.configured == configured && passed.name == named
+        };
+        ReadySockets { sockets, datagrams: self.take(of_datagrams), are_own }
+    }
+
+    /// Takes what is needed of QUIC connections that the old process has.
+    pub(crate) fn take_quic(&mut self) -> Option<QuicEstate> {
+        self.quic.take()
     }
 
     /// Takes the socket of a role that has only one.

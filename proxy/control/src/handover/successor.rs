@@ -12,9 +12,10 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socketpair
 use nix::sys::time::{TimeVal, TimeValLike};
 use sluice_core::bans::ListedBan;
 use sluice_core::rate_limit::KnownClients;
+use sluice_net::quic::QuicEstate;
 
 use super::predecessor::{EndpointExperience, Unhealthy};
-use super::{DESCRIPTORS_MAX, Packet, PassedSockets, VARIABLE, receive, send};
+use super::{DESCRIPTORS_MAX, Packet, PassedQuic, PassedSockets, VARIABLE, receive, send};
 
 const ENDED: &str = "the new process exited before it was ready";
 /// How long to wait for the exit of a process that has closed its end of the pair.
@@ -58,6 +59,7 @@ pub(crate) struct Estate {
     pub(crate) experienced: Vec<EndpointExperience>,
     pub(crate) bans: Vec<ListedBan>,
     pub(crate) clients: Vec<KnownClients>,
+    pub(crate) quic: Option<QuicEstate>,
 }
 
 impl Successor {
@@ -127,6 +129,12 @@ fn pass(socket: &OwnedFd, estate: &Estate) -> io::Result<()> {
     }
     for clients in &estate.clients {
         send(socket, &Packet::Clients(clients.clone()), &[])?;
+    }
+    if let Some(QuicEstate { secret, generation, relays }) = &estate.quic {
+        let generations = relays.iter().map(|(generation, _)| *generation).collect();
+        let passed = PassedQuic { secret: *secret, generation: *generation, generations };
+        let sockets: Vec<_> = relays.iter().map(|(_, socket)| socket.as_fd()).collect();
+        send(socket, &Packet::Quic(passed), &sockets)?;
     }
     send(socket, &Packet::End, &[])
 }

@@ -19,6 +19,7 @@ use sluice_engine::bypass;
 use sluice_engine::snapshot::Live;
 use sluice_engine::thread::Stage;
 use sluice_kernel::memory;
+use sluice_net::quic::{QuicProcess, receive_relayed};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
@@ -155,6 +156,10 @@ impl<'a> Control<'a> {
             tokio::time::sleep(STARTED_AFTER).await;
             memory::end_start();
         });
+        match QuicProcess::this().receivers() {
+            Ok(receivers) => receivers.into_iter().for_each(|one| drop(tokio::spawn(receive_relayed(one)))),
+            Err(error) => tracing::warn!(%error, "QUIC packets that reach the old process are lost"),
+        }
         let operator = Rc::clone(&self.operator);
         tokio::task::spawn_local(async move { operator.reloader.watch().await });
         tokio::task::spawn_local(Arc::clone(&self.operator.reloader.site.listeners.terminators).watch());

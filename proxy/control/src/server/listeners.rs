@@ -11,7 +11,9 @@ use sluice_config::{self as config, Address, ProxyProtocol};
 use sluice_core::tls::{Planned, Terminators};
 use sluice_engine::bypass;
 use sluice_engine::thread::Command;
-use sluice_net::listener::{self, Bound, HeldSockets, Listening, ReadySockets};
+use sluice_net::listener::{
+    self, Bound, DatagramSockets, HeldSockets, Listening, ReadySockets, bind_datagrams,
+};
 use tokio::sync::mpsc;
 
 use crate::handover::{PassedSockets, Role};
@@ -35,18 +37,32 @@ pub(super) struct Served {
     configured: Address,
     listening: Arc<Listening>,
     sockets: Arc<Vec<OwnedFd>>,
+    datagrams: Arc<Vec<OwnedFd>>,
 }
 
 /// Listeners whose sockets the workers may not have closed yet.
 #[must_use]
 pub(super) struct Closing(Vec<Weak<Listening>>);
 
+/// What was bound for a new configuration.
+pub(super) struct Opened {
+    /// New listeners, by worker.
+    bound: Vec<Vec<Bound>>,
+    held: Vec<HeldSockets>,
+    /// UDP sockets of existing listeners that did not speak HTTP/3 before.
+    datagrams: Vec<(Arc<Listening>, ByWorker)>,
+}
+
+/// The UDP sockets of each worker.
+type ByWorker = Vec<Option<DatagramSockets>>;
+
 /// The wanted listeners, each with its existing counterpart.
 pub(super) type Plan = Vec<(config::Listener, Option<Served>)>;
 
 impl Served {
-    fn new(configured: Address, (listening, sockets): HeldSockets) -> Self {
-        Self { configured, listening, sockets: Arc::new(sockets) }
+    fn new(configured: Address, held: HeldSockets) -> Self {
+        let HeldSockets { listening, sockets, datagrams } = held;
+        Self { configured, listening, sockets: Arc::new(sockets), datagrams: Arc::new(datagrams) }
     }
 }
 
@@ -113,11 +129,7 @@ impl Listeners {
     }
 
     /// Binds the new addresses; accepts on none of them yet.
-    pub(super) fn open(
-        &self,
-        plan: &Plan,
-        tls: &Planned,
-    ) -> Result<(Vec<Vec<Bound>>, Vec<HeldSockets>), ReloadError> {
+    pub(super) fn open(&self, plan: &Plan, tls: &Planned) -> Result<Opened, ReloadError> {
         let new: Vec<_> =
             plan.iter().filter(|(_, known)| known.is_none()).map(|(config, _)| config.clone()).collect();
         let served = self.served.borrow();
@@ -130,20 +142,32 @@ impl Listeners {
         let bound = bound.map_err(|error| error.to_string())?;
         listener::listen_all(&bound).map_err(|error| error.to_string())?;
         let held = listener::hold(&bound).map_err(|error| error.to_string())?;
-        Ok((bound, held))
+        let datagrams = self.open_datagrams(plan)?;
+        Ok(Opened { bound, held, datagrams })
+    }
+
+    fn open_datagrams(&self, plan: &Plan) -> Result<Vec<(Arc<Listening>, ByWorker)>, ReloadError> {
+        let begins = |(config, known): &&(config::Listener, Option<Served>)| {
+            config.http3.is_some() && known.as_ref().is_some_and(|known| known.datagrams.is_empty())
+        };
+        let mut opened = Vec::new();
+        for (config, known) in plan.iter().filter(begins) {
+            let Some(known) = known else { continue };
+            let address = known.listening.current().config.address.clone();
+            let sockets = bind_datagrams(&address, &known.configured, self.workers.len(), Vec::new());
+            let name = &config.name;
+            let failed = |error| format!("listener {name} cannot serve HTTP/3 on {address}: {error}");
+            opened.push((Arc::clone(&known.listening), sockets.map_err(failed)?));
+        }
+        Ok(opened)
     }
 
     /// Makes the workers accept from new listeners and stop accepting from unwanted ones; returns the latter.
-    pub(super) fn switch(
-        &self,
-        plan: Plan,
-        tls: &Planned,
-        opened: Vec<Vec<Bound>>,
-        held: Vec<HeldSockets>,
-    ) -> Closing {
+    pub(super) fn switch(&self, plan: Plan, tls: &Planned, opened: Opened) -> Closing {
         self.terminators.switch(tls);
+        let Opened { bound, held, datagrams } = opened;
         if let Some(bypass) = &self.bypass {
-            opened.iter().flatten().for_each(|bound| bypass.serve(bound));
+            bound.iter().flatten().for_each(|bound| bypass.serve(bound));
         }
         let mut new_ones = held.into_iter();
         let mut served = Vec::new();
@@ -154,29 +178,60 @@ impl Listeners {
                     known.sockets.iter().for_each(|socket| Listening::let_everybody_in(socket.as_fd()));
                 }
             }
+            let known = known.map(|known| self.without_datagrams(known, config.http3.is_some()));
             let new = |held: HeldSockets| {
-                announce(&held.0);
+                announce(&held.listening);
                 Served::new(config.address, held)
             };
             served.extend(known.or_else(|| new_ones.next().map(new)));
         }
-        for (worker, bounds) in self.workers.iter().zip(opened) {
+        for (worker, bounds) in self.workers.iter().zip(bound) {
             // A worker that has exited ends the process.
             bounds.into_iter().for_each(|bound| drop(worker.send(Command::Listen(bound))));
         }
+        datagrams.into_iter().for_each(|(listening, sockets)| {
+            self.serve_datagrams(&mut served, &listening, sockets);
+        });
         let before = self.served.replace(served);
         let served = self.served.borrow();
         let stays =
             |gone: &Served| served.iter().any(|served| Arc::ptr_eq(&served.listening, &gone.listening));
         let close = |gone: Served| {
-            let Served { listening, sockets, .. } = gone;
+            let Served { listening, sockets, datagrams, .. } = gone;
             listening.hide(&sockets);
             // The socket is closed once the workers have closed their descriptors.
-            drop(sockets);
+            drop((sockets, datagrams));
             self.close(&listening);
             Arc::downgrade(&listening)
         };
         Closing(before.into_iter().filter(|gone| !stays(gone)).map(close).collect())
+    }
+
+    /// Makes the workers serve HTTP/3 on a listener that they serve already.
+    fn serve_datagrams(&self, served: &mut [Served], listening: &Arc<Listening>, sockets: ByWorker) {
+        let all = sockets.iter().flatten().flat_map(|sockets| &sockets.sockets);
+        // Without duplicates, an upgrade binds the port again.
+        let held: Vec<_> = all.filter_map(|socket| socket.try_clone().ok()).collect();
+        let known = served.iter_mut().find(|served| Arc::ptr_eq(&served.listening, listening));
+        if let Some(known) = known {
+            known.datagrams = Arc::new(held);
+        }
+        for (worker, sockets) in self.workers.iter().zip(sockets) {
+            if let Some(sockets) = sockets {
+                let _ = worker.send(Command::ServeDatagrams(Arc::clone(listening), sockets));
+            }
+        }
+    }
+
+    /// The same listener; if it has HTTP/3 no longer, its connections end after what is under way.
+    fn without_datagrams(&self, known: Served, has_http3: bool) -> Served {
+        if has_http3 || known.datagrams.is_empty() {
+            return known;
+        }
+        for worker in &self.workers {
+            let _ = worker.send(Command::CloseDatagrams(Arc::clone(&known.listening)));
+        }
+        Served { datagrams: Arc::default(), ..known }
     }
 
     fn close(&self, listening: &Arc<Listening>) {
@@ -205,10 +260,14 @@ impl Listeners {
             let name = served.listening.current().config.name.clone();
             let (configured, are_own) = (served.configured.to_string(), served.listening.is_own);
             let passed = PassedSockets { role: Role::Listener, name, configured, are_own };
-            let sockets = served.sockets.iter().map(OwnedFd::try_clone).collect::<io::Result<_>>()?;
-            Ok((passed, sockets))
+            let sockets = served.sockets.iter().map(OwnedFd::try_clone).collect::<io::Result<Vec<_>>>()?;
+            let datagrams =
+                served.datagrams.iter().map(OwnedFd::try_clone).collect::<io::Result<Vec<_>>>()?;
+            let of_datagrams = PassedSockets { role: Role::Datagrams, ..passed.clone() };
+            Ok([(passed, sockets), (of_datagrams, datagrams)])
         };
-        self.served.borrow().iter().map(pass).collect()
+        let passed = self.served.borrow().iter().map(pass).collect::<io::Result<Vec<_>>>()?;
+        Ok(passed.into_iter().flatten().filter(|(_, sockets)| !sockets.is_empty()).collect())
     }
 }
 

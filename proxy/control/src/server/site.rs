@@ -185,7 +185,7 @@ impl Site {
         let plan = self.listeners.plan(&config.listeners);
         let certified = attached.read_certificates(&config).await?;
         let tls = self.listeners.plan_tls(&certified.listeners).await?;
-        let (opened, held) = self.listeners.open(&plan, &tls)?;
+        let opened = self.listeners.open(&plan, &tls)?;
         let next = next_clusters(&old, &config).await?;
         // This changes what current listeners serve, so it is the last step that can fail.
         self.acme.prepare_reload(&certified, tls.by_name()).await?;
@@ -212,7 +212,7 @@ impl Site {
         old.retire_caches(&snapshot);
         snapshot.spare_trusted();
         self.file.replace(config);
-        let closing = self.listeners.switch(plan, &tls, opened, held);
+        let closing = self.listeners.switch(plan, &tls, opened);
         self.switch_clusters(next);
         self.write_state_files();
         self.watch_networks();

@@ -142,7 +142,7 @@ impl Bound {
         });
         // Only the admin listener needs it, and collecting it takes some milliseconds.
         let fixed = sockets.admin.as_ref().map(|_| {
-            let listeners: Vec<_> = held.iter().map(|(listening, _)| listening.current()).collect();
+            let listeners: Vec<_> = held.iter().map(|held| held.listening.current()).collect();
             status::findings(&snapshot.config, &listeners, engine, &assists)
         });
         start::publish(sockets.control.as_mut())?;
@@ -167,7 +167,7 @@ impl Bound {
             (tracing.as_ref(), &acme),
             &watched,
         )?;
-        let listening: Vec<_> = held.iter().map(|(listening, _)| Arc::clone(listening)).collect();
+        let listening: Vec<_> = held.iter().map(|held| Arc::clone(&held.listening)).collect();
         start::announce(&listening, (engine, snapshot.config.worker_count()), scheduling, &assists);
         start::invite(&snapshot.config, &listening, demo.is_some());
         let said = (config, restored.attached.clone(), acme);

@@ -22,6 +22,7 @@ use sluice_engine::upstream::Connector;
 use sluice_engine::worker::Worker;
 use sluice_engine::{barrier, bypass};
 use sluice_net::listener::{self, Bound, Inherited, Listening, ReadySockets};
+use sluice_net::quic::QuicProcess;
 use sluice_ring::Engine;
 use tokio::sync::{mpsc, watch};
 
@@ -125,6 +126,9 @@ pub(super) fn listeners(
     let terminators = Arc::<Terminators>::default();
     let planned = terminators.plan(&attached.with_certificates(config).listeners)?;
     terminators.switch(&planned);
+    if let Some(estate) = predecessor.as_mut().and_then(|from| from.take_quic()) {
+        QuicProcess::succeed(estate);
+    }
     let mut inherited = Inherited::from_environment();
     let mut take = |listener: &config::Listener| {
         let passed = predecessor.as_mut().map(|from| from.take_listener(&listener.name, &listener.address));
@@ -132,7 +136,8 @@ pub(super) fn listeners(
         if !passed.sockets.is_empty() {
             return passed;
         }
-        ReadySockets { sockets: inherited.take(&listener.address).into_iter().collect(), are_own: false }
+        let sockets = inherited.take(&listener.address).into_iter().collect();
+        ReadySockets { sockets, are_own: false, ..ReadySockets::default() }
     };
     let (listeners, workers) = (&config.listeners, config.worker_count());
     let bound = listener::bind_all(listeners, workers, &mut take, &HashSet::new(), &planned);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sd_notify::NotifyState;
+use sluice_net::quic::{QuicProcess, receive_relayed};
 use tokio::sync::Notify;
 
 use super::control::notify;
@@ -113,9 +114,20 @@ impl Upgrader {
         for (passed, socket) in &self.others {
             estate.sockets.push((passed.clone(), vec![socket.try_clone().map_err(few)?]));
         }
+        let has_datagrams = estate.sockets.iter().any(|(passed, _)| passed.role == Role::Datagrams);
+        let mut relayed = None;
+        if has_datagrams {
+            let (quic, receiver) = QuicProcess::this().bequeath().map_err(few)?;
+            estate.quic = Some(quic);
+            relayed = Some(tokio::spawn(receive_relayed(receiver)));
+        }
         let program = self.program.clone().with_binary(binary);
         let started =
             tokio::task::spawn_blocking(move || Successor::start(&program, &estate, patience)).await;
+        if let (Some(relayed), false) = (relayed, matches!(started, Ok(Ok(_)))) {
+            QuicProcess::this().recall();
+            relayed.abort();
+        }
         started.map_err(|error| format!("the upgrade task failed: {error}"))?.map(|successor| successor.pid)
     }
 

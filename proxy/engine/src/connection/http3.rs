@@ -31,6 +31,8 @@ pub(crate) struct QuicConnection {
     worker: Rc<Worker>,
     listener: Arc<ListenerState>,
     quic: quic::Connection,
+    control: Rc<Control>,
+    registration: Registration,
 }
 
 /// What all streams of a connection share.
@@ -43,7 +45,9 @@ struct Parent {
 impl QuicConnection {
     /// The connection that a client has begun.
     pub(crate) fn new(worker: Rc<Worker>, listener: Arc<ListenerState>, quic: quic::Connection) -> Self {
-        Self { worker, listener, quic }
+        let control = Rc::<Control>::default();
+        let registration = Registration::take(&worker, Wait::Quic(Rc::clone(&control)), &listener);
+        Self { worker, listener, quic, control, registration }
     }
 
     /// Completes the handshake; returns false when the connection has ended. `handshaking` is dropped with it.
@@ -89,9 +93,7 @@ impl QuicConnection {
 
     /// Serves its streams.
     pub(crate) async fn serve(self) {
-        let Self { worker, listener, quic } = self;
-        let control = Rc::<Control>::default();
-        let registration = Registration::take(&worker, Wait::Shared(Rc::clone(&control)), &listener);
+        let Self { worker, listener, quic, control, registration } = self;
         let link = Link::new(quic.clone(), control, worker.metrics(), &listener.config.limits);
         let mut parent = Parent { peer: peer(&quic, &listener), worker, listener: Arc::clone(&listener) };
         let mut streams = 0_u64;

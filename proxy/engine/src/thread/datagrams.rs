@@ -4,14 +4,14 @@ use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use sluice_core::clock;
 use sluice_core::error::Reason;
 use sluice_core::metrics::Event;
 use sluice_core::tls::{Handshake, HandshakeFailure, Handshaking};
-use sluice_net::listener::{DatagramSocket, ListenerState, Listening};
-use sluice_net::quic::{Admit, Close, Connection, Endpoint, QuicKeys, ServerConfig, Verdict, server_config};
+use sluice_net::listener::{DatagramSockets, ListenerState, Listening};
+use sluice_net::quic::{Admit, Close, Connection, Endpoint, ServerConfig, Verdict, server_config};
 
 use super::accept::AcceptContext;
 use super::share::OpenCount;
@@ -20,7 +20,8 @@ use crate::connection::QuicConnection;
 /// A worker's part of HTTP/3 on a listener.
 struct Gate {
     door: AcceptContext,
-    listening: Arc<Listening>,
+    /// Its sockets are closed as soon as nobody accepts from it.
+    listening: Weak<Listening>,
     /// What the state of the listener means for QUIC; made again when the state changes.
     made: RefCell<Option<(Arc<ListenerState>, Arc<ServerConfig>)>>,
 }
@@ -39,19 +40,14 @@ pub(super) struct QuicPlace {
 pub(super) fn begin(
     door: &AcceptContext,
     listening: &Arc<Listening>,
-    datagrams: DatagramSocket,
+    datagrams: DatagramSockets,
 ) -> io::Result<Close> {
-    let gate = Gate { door: door.clone(), listening: Arc::clone(listening), made: RefCell::default() };
+    let gate = Gate { door: door.clone(), listening: Arc::downgrade(listening), made: RefCell::default() };
     let config = gate.config(&listening.current()).ok_or(io::ErrorKind::InvalidInput)?;
-    let DatagramSocket { socket, origin, mailboxes } = datagrams;
-    let endpoint = Endpoint::new(socket, origin, QuicKeys::of_process(), config, mailboxes)?;
+    let DatagramSockets { sockets, origin, mailboxes } = datagrams;
+    let endpoint = Endpoint::new(sockets, origin, config, mailboxes)?;
     let close = endpoint.close();
-    let name = listening.current().config.name.clone();
-    tokio::task::spawn_local(async move {
-        if let Err(error) = endpoint.run(Rc::new(gate)).await {
-            tracing::error!(listener = name, %error, "HTTP/3 has ended on a worker");
-        }
-    });
+    tokio::task::spawn_local(endpoint.run(Rc::new(gate)));
     Ok(close)
 }
 
@@ -104,7 +100,7 @@ impl Admit for Gate {
     type Place = QuicPlace;
 
     fn judge(&self, client: SocketAddr, is_validated: bool) -> Verdict<QuicPlace> {
-        let (state, worker) = (self.listening.current(), &self.door.worker);
+        let worker = &self.door.worker;
         if self.is_banned(client) {
             return Verdict::Ignore;
         }
@@ -112,7 +108,10 @@ impl Admit for Gate {
             worker.metrics().count(Event::Http3Refused);
             Verdict::Refuse
         };
-        if worker.is_draining() || state.is_closed() {
+        let Some(state) = self.listening.upgrade().map(|listening| listening.current()) else {
+            return refuse();
+        };
+        if worker.is_draining() || state.is_closed() || state.config.http3.is_none() {
             return refuse();
         }
         let (Some(config), Some(tls)) = (self.config(&state), state.tls()) else { return refuse() };

@@ -7,7 +7,7 @@ mod share;
 
 use std::sync::Arc;
 
-use sluice_net::listener::{Bound, Listening};
+use sluice_net::listener::{Bound, DatagramSockets, Listening};
 
 pub use run::{WorkerControl, run};
 pub use share::shares;
@@ -29,4 +29,8 @@ pub enum Command {
     Listen(Bound),
     /// Stop accepting from a closed listener, and end its connections after what is under way.
     Close(Arc<Listening>),
+    /// Serve HTTP/3 on a listener that is served already.
+    ServeDatagrams(Arc<Listening>, DatagramSockets),
+    /// Accept no more HTTP/3 on a listener.
+    CloseDatagrams(Arc<Listening>),
 }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use sluice_net::listener::{Bound, DatagramSocket, Listening};
+use sluice_net::listener::{Bound, DatagramSockets, Listening};
 use sluice_net::quic::Close;
 use sluice_ring::{self as ring, Engine};
 use tokio::sync::{Notify, mpsc, watch};
@@ -52,48 +52,67 @@ struct Accepting {
     listening: Weak<Listening>,
     interrupt: Rc<Notify>,
     task: JoinHandle<()>,
-    /// Ends HTTP/3 on the listener with its last connection.
-    datagrams: Option<Close>,
 }
 
 impl Accepting {
     fn begin(door: &AcceptContext, bound: Bound) -> Self {
-        let Bound { listening, socket, datagrams, .. } = bound;
-        let datagrams = datagrams.and_then(|datagrams| begin_datagrams(door, &listening, datagrams));
+        let Bound { listening, socket, .. } = bound;
         let (interrupt, weak_listening) = (Rc::<Notify>::default(), Arc::downgrade(&listening));
         let entrance = Entrance { listening, socket: socket.into(), interrupt: Rc::clone(&interrupt) };
         let task = tokio::task::spawn_local(keep_accepting(door.clone(), entrance));
-        Self { listening: weak_listening, interrupt, task, datagrams }
+        Self { listening: weak_listening, interrupt, task }
     }
 
     /// Makes the loop check why its wait was cancelled.
     fn interrupt(&self) {
         self.interrupt.notify_one();
-        if let Some(datagrams) = &self.datagrams {
-            datagrams.close();
-        }
     }
 }
 
-/// Without HTTP/3, clients use TCP.
-fn begin_datagrams(
-    door: &AcceptContext,
-    listening: &Arc<Listening>,
-    socket: DatagramSocket,
-) -> Option<Close> {
-    let begun = datagrams::begin(door, listening, socket);
-    let log = |error| {
-        let name = &listening.current().config.name;
-        tracing::error!(listener = name, %error, "cannot serve HTTP/3");
-    };
-    begun.map_err(log).ok()
+/// What the worker serves.
+#[derive(Default)]
+struct Served {
+    accepting: Vec<Accepting>,
+    /// HTTP/3, by listener.
+    datagrams: Vec<(Weak<Listening>, Close)>,
+}
+
+impl Served {
+    fn listen(&mut self, door: &AcceptContext, mut bound: Bound) {
+        if let Some(sockets) = bound.datagrams.take() {
+            self.serve_datagrams(door, &bound.listening, sockets);
+        }
+        self.accepting.push(Accepting::begin(door, bound));
+    }
+
+    /// Without HTTP/3, clients use TCP.
+    fn serve_datagrams(
+        &mut self,
+        door: &AcceptContext,
+        listening: &Arc<Listening>,
+        sockets: DatagramSockets,
+    ) {
+        match datagrams::begin(door, listening, sockets) {
+            Ok(close) => self.datagrams.push((Arc::downgrade(listening), close)),
+            Err(error) => {
+                let name = &listening.current().config.name;
+                tracing::error!(listener = name, %error, "cannot serve HTTP/3");
+            }
+        }
+    }
+
+    fn close_datagrams(&mut self, listening: &Arc<Listening>) {
+        let is_closed = |(known, _): &mut (Weak<Listening>, Close)| known.as_ptr() == Arc::as_ptr(listening);
+        self.datagrams.extract_if(.., is_closed).for_each(|(_, close)| close.close(false));
+    }
 }
 
 async fn serve(worker: impl FnOnce() -> Worker, listeners: Vec<Bound>, told: WorkerControl) {
     let WorkerControl { mut stage, mut commands, share, mut handed } = told;
     let worker = Rc::new(worker());
     let door = AcceptContext { worker: Rc::clone(&worker), share: Rc::new(share) };
-    let mut accepting: Vec<_> = listeners.into_iter().map(|bound| Accepting::begin(&door, bound)).collect();
+    let mut served = Served::default();
+    listeners.into_iter().for_each(|bound| served.listen(&door, bound));
     tokio::task::spawn_local(look_after_heads(Rc::clone(&worker)));
     let mut tick = tokio::time::interval(TICK);
     while *stage.borrow_and_update() == Stage::Serve {
@@ -101,20 +120,21 @@ async fn serve(worker: impl FnOnce() -> Worker, listeners: Vec<Bound>, told: Wor
             _ = tick.tick() => worker.tick(),
             () = called(&worker) => if let Some(direct) = worker.direct() { direct.call_in_waited_for() },
             Some(accepted) = handed.recv() => door.begin(accepted),
-            Some(command) = commands.recv() => obey(&door, command, &mut accepting),
+            Some(command) = commands.recv() => obey(&door, command, &mut served),
             // An error means that the control plane is gone, which ends the process anyway.
             changed = stage.changed() => if changed.is_err() { break },
         }
     }
     worker.shares_sockets.set(*stage.borrow() == Stage::HandOver);
     worker.drain();
+    served.datagrams.iter().for_each(|(_, close)| close.close(worker.shares_sockets.get()));
     // From now on other workers keep their connections; one that is just being handed over is awaited.
     handed.close();
     while let Some(accepted) = handed.recv().await {
         door.begin(accepted);
     }
     // The loops end soon, and connections that waited in the queue have then been accepted.
-    for accepting in accepting {
+    for accepting in served.accepting {
         accepting.interrupt();
         let _ = accepting.task.await;
     }
@@ -128,14 +148,20 @@ async fn serve(worker: impl FnOnce() -> Worker, listeners: Vec<Bound>, told: Wor
     }
 }
 
-fn obey(door: &AcceptContext, command: Command, accepting: &mut Vec<Accepting>) {
-    accepting.retain(|accepting| !accepting.task.is_finished());
+fn obey(door: &AcceptContext, command: Command, served: &mut Served) {
+    served.accepting.retain(|accepting| !accepting.task.is_finished());
     match command {
-        Command::Listen(bound) => accepting.push(Accepting::begin(door, bound)),
+        Command::Listen(bound) => served.listen(door, bound),
         Command::Close(listening) => {
             let is_closed = |accepting: &&Accepting| accepting.listening.as_ptr() == Arc::as_ptr(&listening);
-            accepting.iter().filter(is_closed).for_each(Accepting::interrupt);
+            served.accepting.iter().filter(is_closed).for_each(Accepting::interrupt);
+            served.close_datagrams(&listening);
             door.worker.begin_to_end();
+        }
+        Command::ServeDatagrams(listening, sockets) => served.serve_datagrams(door, &listening, sockets),
+        Command::CloseDatagrams(listening) => {
+            served.close_datagrams(&listening);
+            door.worker.end_http3(&listening.current());
         }
     }
 }

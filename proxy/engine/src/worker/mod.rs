@@ -53,13 +53,15 @@ pub(crate) enum Wait {
     Stream(Stream),
     /// Its next stream.
     Shared(Rc<Control>),
+    /// The same, on a connection of HTTP/3.
+    Quic(Rc<Control>),
 }
 
 impl Wait {
     fn end(&self) {
         match self {
             Self::Stream(stream) => stream.shutdown_read(),
-            Self::Shared(control) => control.end(),
+            Self::Shared(control) | Self::Quic(control) => control.end(),
         }
     }
 }
@@ -282,6 +284,15 @@ impl Worker {
         for (_, open) in self.connections.borrow_mut().iter_mut() {
             if self.is_draining() || open.listener.is_closed() {
                 open.since = now;
+            }
+        }
+    }
+
+    /// Ends the connections of HTTP/3 on a listener, after what is under way.
+    pub(crate) fn end_http3(&self, listener: &ListenerState) {
+        for (_, open) in self.connections.borrow().iter() {
+            if matches!(open.wait, Wait::Quic(_)) && open.listener.is_same(listener) {
+                open.wait.end();
             }
         }
     }

@@ -33,6 +33,8 @@ pub struct BindError {
 pub struct ReadySockets {
     /// Bound; one per worker, or fewer.
     pub sockets: Vec<OwnedFd>,
+    /// UDP sockets on the same port.
+    pub datagrams: Vec<OwnedFd>,
     /// Whether only sluice holds them.
     pub are_own: bool,
 }
@@ -57,32 +59,31 @@ pub fn bind_all(
 ) -> Result<Vec<Vec<Bound>>, BindError> {
     let mut by_worker: Vec<Vec<Bound>> = (0..workers).map(|_| Vec::new()).collect();
     for listener in listeners {
-        let ReadySockets { sockets, are_own } = take(listener);
+        let ReadySockets { sockets, datagrams, are_own } = take(listener);
         // Another process may have had the kernel turn clients away here; this one has bans of its own.
         sockets.iter().for_each(|socket| Listening::let_everybody_in(socket.as_fd()));
         let is_own = are_own || sockets.is_empty();
+        let failed =
+            |source| BindError { name: listener.name.clone(), address: listener.address.clone(), source };
         let listens = !sockets.is_empty();
         let (address, sockets) = match &sockets[..] {
             [] => bind(&listener.address, workers, ours),
             [first, ..] => share(&sockets, workers).map(|shared| (bound_address(listener, first), shared)),
         }
-        .map_err(|source| BindError {
-            name: listener.name.clone(),
-            address: listener.address.clone(),
-            source,
-        })?;
+        .map_err(failed)?;
         let terminator = terminators.of(&listener.name);
         let config = config::Listener { address, ..listener.clone() };
         let shares_port = matches!(&config.address, Address::Ip(ip) if ours.contains(&ip.port()));
         let listening = Arc::new(Listening::new(config, terminator, is_own).sharing_port(shares_port));
-        let mut datagrams = datagrams::bind(&listening, workers).map_err(|source| BindError {
-            name: listener.name.clone(),
-            address: listener.address.clone(),
-            source,
-        })?;
+        let bound = &listening.current().config.address;
+        let datagrams = match listener.http3 {
+            Some(_) => datagrams::bind(bound, &listener.address, workers, datagrams).map_err(failed)?,
+            None => Vec::new(),
+        };
+        let mut datagrams = datagrams.into_iter();
         for (index, socket) in sockets.into_iter().enumerate() {
             // The first socket of each worker.
-            let datagrams = datagrams.next();
+            let datagrams = datagrams.next().flatten();
             let bound = Bound { listening: Arc::clone(&listening), socket, datagrams, listens };
             by_worker[index % workers].push(bound);
         }

@@ -7,39 +7,57 @@ use std::os::fd::OwnedFd;
 use sluice_config::Address;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::{DatagramSocket, Listening};
-use crate::quic::{Origin, mailboxes};
+use super::DatagramSockets;
+use crate::quic::{Origin, QuicProcess, mailboxes};
 
-/// Binds the sockets of a listener that speaks HTTP/3.
+/// Binds the sockets of a listener that speaks HTTP/3 on a bound address, for each worker. `ready` are sockets that exist
+/// already; new ones join them if the process may bind them. `configured` is the address as another process with the
+/// same configuration knows it.
 ///
 /// # Errors
 /// The port is taken, or the process may not have it.
-pub(super) fn bind(
-    listening: &Listening,
+pub fn bind(
+    bound: &Address,
+    configured: &Address,
     workers: usize,
-) -> io::Result<impl Iterator<Item = DatagramSocket> + use<>> {
-    let state = listening.current();
-    let address = match (&state.config.http3, &state.config.address) {
-        (Some(_), Address::Ip(address)) => Some(*address),
-        _ => None,
-    };
-    let sockets = match address {
-        Some(address) => bind_all(address, workers)?,
-        None => Vec::new(),
-    };
-    let parts = sockets.into_iter().zip(mailboxes(workers)).enumerate();
-    Ok(parts.map(|(worker, (socket, mailboxes))| {
-        // There are at most 256 workers.
-        let worker = u8::try_from(worker).unwrap_or(u8::MAX);
-        DatagramSocket { socket, origin: Origin { generation: 0, worker }, mailboxes }
-    }))
+    ready: Vec<OwnedFd>,
+) -> io::Result<Vec<Option<DatagramSockets>>> {
+    let Address::Ip(address) = bound else { return Err(io::ErrorKind::InvalidInput.into()) };
+    let mut by_worker: Vec<Vec<OwnedFd>> = (0..workers).map(|_| Vec::new()).collect();
+    for (index, socket) in complete(*address, workers, ready)?.into_iter().enumerate() {
+        by_worker[index % workers].push(socket);
+    }
+    let generation = QuicProcess::this().generation();
+    let parts = by_worker.into_iter().zip(mailboxes(&configured.to_string(), workers)).enumerate();
+    Ok(parts
+        .map(|(worker, (sockets, mailboxes))| {
+            // There are at most 256 workers.
+            let worker = u8::try_from(worker).unwrap_or(u8::MAX);
+            let origin = Origin { generation, worker };
+            (!sockets.is_empty()).then_some(DatagramSockets { sockets, origin, mailboxes })
+        })
+        .collect())
 }
 
-fn bind_all(address: SocketAddr, workers: usize) -> io::Result<Vec<OwnedFd>> {
-    // Another process of the same user could share the port and take some of the packets. Binding once without
-    // SO_REUSEPORT detects this.
-    drop(udp(address, false)?);
-    (0..workers).map(|_| udp(address, true).map(OwnedFd::from)).collect()
+/// At least one socket for each worker, if possible.
+fn complete(address: SocketAddr, workers: usize, mut sockets: Vec<OwnedFd>) -> io::Result<Vec<OwnedFd>> {
+    if sockets.is_empty() {
+        // Another process of the same user could share the port and take some of the packets. Binding once without
+        // SO_REUSEPORT detects this.
+        drop(udp(address, false)?);
+    }
+    while sockets.len() < workers {
+        match udp(address, true) {
+            Ok(socket) => sockets.push(socket.into()),
+            // The process may have given up the privilege. The workers without a socket serve TCP.
+            Err(error) if !sockets.is_empty() => {
+                tracing::info!(%address, %error, "HTTP/3 on fewer workers");
+                break;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(sockets)
 }
 
 fn udp(address: SocketAddr, share_port: bool) -> io::Result<Socket> {

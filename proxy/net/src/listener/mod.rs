@@ -22,9 +22,17 @@ use sluice_kernel::{bans, socket};
 use crate::quic::{Mailboxes, Origin};
 
 pub use bind::{BACKLOG, BindError, Inherited, ReadySockets, bind_all, listen_all};
+pub use datagrams::bind as bind_datagrams;
 
 /// A listener and duplicates of its sockets, to pass on.
-pub type HeldSockets = (Arc<Listening>, Vec<OwnedFd>);
+pub struct HeldSockets {
+    /// The listener.
+    pub listening: Arc<Listening>,
+    /// Its TCP or unix sockets.
+    pub sockets: Vec<OwnedFd>,
+    /// Its UDP sockets.
+    pub datagrams: Vec<OwnedFd>,
+}
 
 /// A bound address for its whole lifetime. Its configuration may change.
 pub struct Listening {
@@ -67,15 +75,15 @@ pub struct Bound {
     /// This worker's socket; blocking.
     pub socket: OwnedFd,
     /// This worker's part of HTTP/3, if the listener speaks it.
-    pub datagrams: Option<DatagramSocket>,
+    pub datagrams: Option<DatagramSockets>,
     /// Whether it already listened when sluice received it.
     listens: bool,
 }
 
-/// A worker's UDP socket of a listener.
-pub struct DatagramSocket {
-    /// Bound to the address of the listener.
-    pub socket: OwnedFd,
+/// A worker's UDP sockets of a listener.
+pub struct DatagramSockets {
+    /// Bound to the address of the listener; several if there were more workers before.
+    pub sockets: Vec<OwnedFd>,
     /// Which worker of which process it is.
     pub origin: Origin,
     /// Where it finds datagrams that others received for it.
@@ -158,11 +166,16 @@ impl Listening {
 /// No descriptors are left.
 pub fn hold(bound: &[Vec<Bound>]) -> io::Result<Vec<HeldSockets>> {
     let mut held: Vec<HeldSockets> = Vec::new();
-    for Bound { listening, socket, .. } in bound.iter().flatten() {
-        let socket = socket.try_clone()?;
-        match held.iter_mut().find(|(known, _)| Arc::ptr_eq(known, listening)) {
-            Some((_, sockets)) => sockets.push(socket),
-            None => held.push((Arc::clone(listening), vec![socket])),
+    for Bound { listening, socket, datagrams, .. } in bound.iter().flatten() {
+        let index = held.iter().position(|held| Arc::ptr_eq(&held.listening, listening));
+        let index = index.unwrap_or_else(|| {
+            let listening = Arc::clone(listening);
+            held.push(HeldSockets { listening, sockets: Vec::new(), datagrams: Vec::new() });
+            held.len() - 1
+        });
+        held[index].sockets.push(socket.try_clone()?);
+        for socket in datagrams.iter().flat_map(|datagrams| &datagrams.sockets) {
+            held[index].datagrams.push(socket.try_clone()?);
         }
     }
     Ok(held)
@@ -201,6 +214,11 @@ impl ListenerState {
     /// The TLS terminator, if the listener uses TLS.
     pub fn tls(&self) -> Option<&Arc<Terminator>> {
         self.terminator.as_ref()
+    }
+
+    /// Whether both are states of one listener.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.lasting, &other.lasting)
     }
 
     /// Admits one connection; `None` if `connections_max` are open.

@@ -1,6 +1,6 @@
 //! One worker's UDP socket of a listener: datagrams to connections, and new connections.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
@@ -10,13 +10,15 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
 
-use quinn_proto::{ConnectionHandle, DatagramEvent, EndpointConfig, Incoming, ServerConfig};
-use tokio::sync::{Notify, mpsc};
+use quinn_proto::{ConnectionHandle, DatagramEvent, EndpointConfig, Incoming, ServerConfig, Transmit};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinSet;
 
 use super::connection::{Connection, Shared};
 use super::identifier::{Identifiers, Origin, destination};
 use super::keys::QuicKeys;
 use super::mailbox::{Datagram, Mailboxes};
+use super::process::QuicProcess;
 use super::socket::{ReceiveBuffers, Socket};
 
 /// Decides about new connections.
@@ -50,16 +52,32 @@ pub struct Endpoint {
 }
 
 pub(super) struct Core {
-    socket: Rc<Socket>,
+    /// The first one sends.
+    sockets: Vec<Rc<Socket>>,
     proto: RefCell<quinn_proto::Endpoint>,
     connections: RefCell<HashMap<ConnectionHandle, Rc<Shared>>>,
     origin: Origin,
     keys: QuicKeys,
     mailboxes: Vec<mpsc::Sender<Datagram>>,
+    /// The listener, as other processes know it.
+    key: u64,
     /// Where packets are written before they are sent.
     outgoing: RefCell<Vec<u8>>,
-    is_closing: Cell<bool>,
-    changed: Notify,
+    /// What it still does.
+    stage: watch::Sender<Stage>,
+    /// Notified when a connection has ended.
+    ended: Notify,
+}
+
+/// What an endpoint still does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// It accepts connections.
+    Open,
+    /// It serves those that it has.
+    Closing,
+    /// The same, while another process reads its sockets.
+    Relayed,
 }
 
 /// Makes an endpoint accept no more connections, and end with its last one.
@@ -67,43 +85,46 @@ pub(super) struct Core {
 pub struct Close(Rc<Core>);
 
 impl Close {
-    /// See [`Close`].
-    pub fn close(&self) {
-        self.0.is_closing.set(true);
-        self.0.changed.notify_one();
+    /// See [`Close`]. `is_relayed`: from now on, another process reads the sockets.
+    pub fn close(&self, is_relayed: bool) {
+        let stage = if is_relayed { Stage::Relayed } else { Stage::Closing };
+        self.0.stage.send_replace(stage);
     }
 }
 
 impl Endpoint {
-    /// An endpoint on a bound socket. `config` is needed to read the first packets of connections.
+    /// An endpoint on bound sockets of one address. `config` is needed to read the first packets of connections.
     ///
     /// # Errors
-    /// The socket cannot be prepared.
+    /// A socket cannot be prepared, or there is none.
     pub fn new(
-        socket: OwnedFd,
+        sockets: Vec<OwnedFd>,
         origin: Origin,
-        keys: &QuicKeys,
         config: Arc<ServerConfig>,
         mailboxes: Mailboxes,
     ) -> io::Result<Self> {
-        let socket = Rc::new(Socket::new(socket)?);
+        let keys = QuicProcess::this().keys();
+        let sockets = sockets.into_iter().map(|socket| Socket::new(socket).map(Rc::new));
+        let sockets: Vec<_> = sockets.collect::<io::Result<_>>()?;
+        let first = sockets.first().ok_or(io::ErrorKind::InvalidInput)?;
         let mut endpoint = EndpointConfig::new(keys.resets());
-        let own_keys = keys.clone();
-        endpoint.cid_generator(move || Box::new(Identifiers { origin, keys: own_keys.clone() }));
-        let can_discover = !socket.may_fragment();
+        endpoint.cid_generator(move || Box::new(Identifiers { origin, keys: keys.clone() }));
+        let can_discover = !first.may_fragment();
         let proto = quinn_proto::Endpoint::new(Arc::new(endpoint), Some(config), can_discover, None);
+        let Mailboxes { key, all, own } = mailboxes;
         let core = Core {
-            socket,
+            sockets,
             proto: RefCell::new(proto),
             connections: RefCell::default(),
             origin,
             keys: keys.clone(),
-            mailboxes: mailboxes.all,
+            mailboxes: all,
+            key,
             outgoing: RefCell::default(),
-            is_closing: Cell::new(false),
-            changed: Notify::new(),
+            stage: watch::Sender::new(Stage::Open),
+            ended: Notify::new(),
         };
-        Ok(Self { core: Rc::new(core), mail: mailboxes.own })
+        Ok(Self { core: Rc::new(core), mail: own })
     }
 
     /// Ends the endpoint from elsewhere.
@@ -112,39 +133,52 @@ impl Endpoint {
     }
 
     /// Receives until the endpoint was closed and its last connection has ended.
-    ///
-    /// # Errors
-    /// The socket can no longer be used.
-    pub async fn run<A: Admit>(self, admit: Rc<A>) -> io::Result<()> {
+    pub async fn run<A: Admit>(self, admit: Rc<A>) {
         let Self { core, mut mail } = self;
-        let mut room = ReceiveBuffers::new();
+        let mut readers = JoinSet::new();
+        for socket in &core.sockets {
+            readers.spawn_local(read(Rc::clone(&core), Rc::clone(socket), Rc::clone(&admit)));
+        }
+        let mut stage = core.stage.subscribe();
         while !core.is_done() {
-            let receive = core.socket.receive(&mut room, |datagram| core.take(datagram, &*admit));
             tokio::select! {
-                received = receive => received?,
                 Some(datagram) = mail.recv() => core.take(datagram, &*admit),
-                () = core.changed.notified() => {}
+                () = core.ended.notified() => {}
+                _ = stage.changed() => {}
             }
         }
-        Ok(())
+    }
+}
+
+/// Reads a socket for as long as it is this process's to read.
+async fn read<A: Admit>(core: Rc<Core>, socket: Rc<Socket>, admit: Rc<A>) {
+    let mut room = ReceiveBuffers::new();
+    let mut stage = core.stage.subscribe();
+    while *stage.borrow_and_update() != Stage::Relayed {
+        let receive = socket.receive(&mut room, |datagram| core.take(datagram, &*admit));
+        tokio::select! {
+            received = receive => {
+                if let Err(error) = received {
+                    tracing::error!(%error, "HTTP/3 can no longer receive on a socket");
+                    return;
+                }
+            }
+            _ = stage.changed() => {}
+        }
     }
 }
 
 impl Core {
     fn is_done(&self) -> bool {
-        self.is_closing.get() && self.connections.borrow().is_empty()
+        *self.stage.borrow() != Stage::Open && self.connections.borrow().is_empty()
     }
 
     /// Gives a datagram to whom it belongs.
     fn take<A: Admit>(self: &Rc<Self>, datagram: Datagram, admit: &A) {
         if let Some(origin) = destination(&datagram.bytes, &self.keys)
             && origin != self.origin
-            && origin.generation == self.origin.generation
-            && let Some(mailbox) = self.mailboxes.get(usize::from(origin.worker))
         {
-            // A full mailbox loses it, as a full socket would.
-            let _ = mailbox.try_send(datagram);
-            return;
+            return self.forward(origin, datagram);
         }
         let Datagram { remote, local, ecn, bytes } = datagram;
         let outgoing = &mut *self.outgoing.borrow_mut();
@@ -158,17 +192,34 @@ impl Core {
                     connection.take(event);
                 }
             }
-            Some(DatagramEvent::Response(transmit)) => self.socket.send(transmit, outgoing),
+            Some(DatagramEvent::Response(transmit)) => self.send(transmit, outgoing),
             Some(DatagramEvent::NewConnection(incoming)) => self.decide(incoming, outgoing, admit),
+        }
+    }
+
+    /// Gives a datagram to the worker, or the process, that has its connection.
+    fn forward(&self, origin: Origin, datagram: Datagram) {
+        if origin.generation != self.origin.generation {
+            return QuicProcess::this().relay(self.key, origin, &datagram);
+        }
+        if let Some(mailbox) = self.mailboxes.get(usize::from(origin.worker)) {
+            // A full mailbox loses it, as a full socket would.
+            let _ = mailbox.try_send(datagram);
+        }
+    }
+
+    fn send(&self, transmit: Transmit, bytes: &[u8]) {
+        if let Some(socket) = self.sockets.first() {
+            socket.send(transmit, bytes);
         }
     }
 
     fn decide<A: Admit>(self: &Rc<Self>, incoming: Incoming, outgoing: &mut Vec<u8>, admit: &A) {
         let remote = incoming.remote_address();
         let client = SocketAddr::new(remote.ip().to_canonical(), remote.port());
-        let verdict = match self.is_closing.get() {
-            true => Verdict::Refuse,
-            false => admit.judge(client, incoming.remote_address_validated()),
+        let verdict = match *self.stage.borrow() {
+            Stage::Closing | Stage::Relayed => Verdict::Refuse,
+            Stage::Open => admit.judge(client, incoming.remote_address_validated()),
         };
         outgoing.clear();
         let mut proto = self.proto.borrow_mut();
@@ -196,7 +247,7 @@ impl Core {
             }
         };
         if let Some(transmit) = response {
-            self.socket.send(transmit, outgoing);
+            self.send(transmit, outgoing);
         }
     }
 
@@ -208,7 +259,7 @@ impl Core {
             answer.into_iter().for_each(|answer| connection.handle_event(answer));
             if is_last {
                 self.connections.borrow_mut().remove(&handle);
-                self.changed.notify_one();
+                self.ended.notify_one();
             }
         }
     }
@@ -221,10 +272,11 @@ impl Core {
         batches_max: usize,
         waker: &Waker,
     ) -> bool {
-        let segments_max = self.socket.segments_max();
+        let Some(socket) = self.sockets.first() else { return true };
+        let segments_max = socket.segments_max();
         let outgoing = &mut *self.outgoing.borrow_mut();
         for _ in 0..batches_max {
-            if self.socket.is_blocked(waker) {
+            if socket.is_blocked(waker) {
                 return false;
             }
             outgoing.clear();
@@ -232,7 +284,7 @@ impl Core {
                 return true;
             };
             let size = transmit.size;
-            self.socket.send(transmit, &outgoing[..size]);
+            socket.send(transmit, &outgoing[..size]);
         }
         waker.wake_by_ref();
         false

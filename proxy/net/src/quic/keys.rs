@@ -1,6 +1,6 @@
-//! Secrets that all workers of a process share, so that each can judge what another has issued.
+//! Secrets that all workers of a process and of its successors share, so that each can judge what another has issued.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use quinn_proto::crypto::{CryptoError, HmacKey};
 use siphasher::sip::SipHasher24;
@@ -12,7 +12,7 @@ use super::identifier::IDENTIFIER_BYTES;
 /// Bytes of a token that resets a connection (RFC 9000 section 10.3).
 const TOKEN_BYTES: usize = 16;
 
-/// The secrets of QUIC in one process.
+/// The secrets of QUIC in one process and its successors.
 #[derive(Clone)]
 pub struct QuicKeys {
     /// For the check in identifiers.
@@ -24,17 +24,14 @@ pub struct QuicKeys {
 struct ResetKey([u8; 16]);
 
 impl QuicKeys {
-    /// The keys of this process, random ones.
-    pub fn of_process() -> &'static Self {
-        static KEYS: OnceLock<QuicKeys> = OnceLock::new();
-        KEYS.get_or_init(|| {
-            let mut secret = [0; 32];
-            // Without them, an attacker could guess identifiers, but not read or change anything.
-            if crypto::default_provider().secure_random.fill(&mut secret).is_err() {
-                fastrand::fill(&mut secret);
-            }
-            Self::new(&secret)
-        })
+    /// A new secret.
+    pub(super) fn random_secret() -> [u8; 32] {
+        let mut secret = [0; 32];
+        // Without the system's randomness, an attacker could guess identifiers, but not read or change anything.
+        if crypto::default_provider().secure_random.fill(&mut secret).is_err() {
+            fastrand::fill(&mut secret);
+        }
+        secret
     }
 
     /// Keys of 32 random bytes.
@@ -47,6 +44,11 @@ impl QuicKeys {
 
     pub(super) fn resets(&self) -> Arc<dyn HmacKey> {
         Arc::clone(&self.resets) as _
+    }
+
+    /// A number for a name.
+    pub(super) fn name(&self, name: &[u8]) -> u64 {
+        SipHasher24::new_with_key(&self.identifiers).hash(name)
     }
 
     /// The check of the first bytes of an identifier.

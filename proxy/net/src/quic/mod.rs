@@ -11,6 +11,7 @@ mod endpoint;
 mod identifier;
 mod keys;
 mod mailbox;
+mod process;
 mod settings;
 mod socket;
 
@@ -19,5 +20,6 @@ pub use endpoint::{Admit, Close, Endpoint, Verdict};
 pub use identifier::Origin;
 pub use keys::QuicKeys;
 pub use mailbox::{Datagram, Mailboxes, mailboxes};
+pub use process::{QuicEstate, QuicProcess, receive_relayed};
 pub use quinn_proto::{ConnectionError, ServerConfig, StreamId, TransportErrorCode, VarInt};
 pub use settings::server_config;

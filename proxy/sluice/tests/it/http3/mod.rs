@@ -1,6 +1,7 @@
 //! HTTP/3: the `h3` crate over quinn as the client, and raw frames where it is too correct.
 
 mod bounds;
+mod changes;
 mod client;
 mod ends;
 mod exchanges;

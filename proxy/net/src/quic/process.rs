@@ -1,0 +1,236 @@
+//! What all endpoints of a process share: its keys, its generation, and the way to connections that are elsewhere.
+//!
+//! After an upgrade, the new process reads the sockets that the old one had. Datagrams of connections that are still in
+//! the old one go to it over a pair of unix sockets, and it answers on the UDP sockets itself. So an upgrade needs no
+//! privilege and no support of the kernel, and no connection notices it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram as StdUnixDatagram;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use bytes::BytesMut;
+use quinn_proto::EcnCodepoint;
+use socket2::{Domain, SockRef, Socket, Type};
+use tokio::net::UnixDatagram;
+use tokio::sync::mpsc;
+
+use super::identifier::{Origin, destination};
+use super::keys::QuicKeys;
+use super::mailbox::Datagram;
+
+/// Bytes of datagrams that may wait for another process.
+const WAITING_BYTES: usize = 4 << 20;
+/// The largest datagram with its header.
+const MESSAGE_BYTES_MAX: usize = 64 << 10;
+/// Bytes before the datagram: key, sender, its port, local address, ECN.
+const HEADER_BYTES: usize = 8 + 16 + 2 + 1 + 16 + 1;
+
+/// A process as its endpoints see it.
+pub struct QuicProcess {
+    secret: [u8; 32],
+    keys: QuicKeys,
+    generation: u8,
+    /// The ways to other processes, by their generation.
+    relays: Mutex<BTreeMap<u8, Arc<OwnedFd>>>,
+    /// Where datagrams from other processes go, by listener and worker.
+    inboxes: Mutex<HashMap<(u64, u8), mpsc::Sender<Datagram>>>,
+}
+
+/// What a new process needs of an old one.
+#[derive(Debug)]
+pub struct QuicEstate {
+    /// The secret of the keys.
+    pub secret: [u8; 32],
+    /// The generation of the old process.
+    pub generation: u8,
+    /// The ways to processes that may have connections, by generation; among them the old one.
+    pub relays: Vec<(u8, OwnedFd)>,
+}
+
+static PROCESS: OnceLock<QuicProcess> = OnceLock::new();
+
+impl QuicProcess {
+    /// This process. Unless it has taken over from another one, its keys are random.
+    pub fn this() -> &'static Self {
+        PROCESS.get_or_init(|| Self::new(QuicKeys::random_secret(), fastrand::u8(..)))
+    }
+
+    /// Makes this process the next generation. Call it before anything else of QUIC.
+    pub fn succeed(estate: QuicEstate) {
+        let process = Self::new(estate.secret, estate.generation.wrapping_add(1));
+        let relays = estate.relays.into_iter().map(|(generation, socket)| (generation, Arc::new(socket)));
+        *process.lock_relays() = relays.collect();
+        if PROCESS.set(process).is_err() {
+            tracing::error!("QUIC was in use before the other process was known; its connections are lost");
+        }
+    }
+
+    fn new(secret: [u8; 32], generation: u8) -> Self {
+        let keys = QuicKeys::new(&secret);
+        Self { secret, keys, generation, relays: Mutex::default(), inboxes: Mutex::default() }
+    }
+
+    /// The secrets of its endpoints.
+    pub fn keys(&self) -> &QuicKeys {
+        &self.keys
+    }
+
+    /// Its generation.
+    pub fn generation(&self) -> u8 {
+        self.generation
+    }
+
+    /// The other ends of the ways to older processes: what they send is for this one.
+    ///
+    /// # Errors
+    /// No descriptors are left.
+    pub fn receivers(&self) -> io::Result<Vec<UnixDatagram>> {
+        let before = self.generation.wrapping_sub(1);
+        let relays = self.lock_relays();
+        relays.get(&before).into_iter().map(|socket| receiver(socket)).collect()
+    }
+
+    /// Prepares for a new process: what it needs, and where this one receives what the new one sends.
+    ///
+    /// # Errors
+    /// No descriptors are left.
+    pub fn bequeath(&self) -> io::Result<(QuicEstate, UnixDatagram)> {
+        let (ours, theirs) = Socket::pair(Domain::UNIX, Type::SEQPACKET, None)?;
+        for socket in [&ours, &theirs] {
+            // The kernel allows less without privileges; more is lost then.
+            let _ = socket.set_send_buffer_size(WAITING_BYTES);
+        }
+        let mut relays = self.lock_relays();
+        let mut passed = vec![(self.generation, OwnedFd::from(theirs))];
+        for (generation, socket) in relays.iter() {
+            passed.push((*generation, socket.try_clone()?));
+        }
+        let ours = Arc::new(OwnedFd::from(ours));
+        let receiver = receiver(&ours)?;
+        relays.insert(self.generation.wrapping_add(1), ours);
+        Ok((QuicEstate { secret: self.secret, generation: self.generation, relays: passed }, receiver))
+    }
+
+    /// The new process has failed.
+    pub fn recall(&self) {
+        self.lock_relays().remove(&self.generation.wrapping_add(1));
+    }
+
+    /// Registers the mailbox of a worker on the listener with this key.
+    pub(crate) fn register(&self, key: u64, worker: u8, mailbox: mpsc::Sender<Datagram>) {
+        self.lock_inboxes().insert((key, worker), mailbox);
+    }
+
+    /// Sends a datagram to the process that has its connection. It is lost if there is none, or if too many wait.
+    pub(super) fn relay(&self, key: u64, origin: Origin, datagram: &Datagram) {
+        let relays = self.lock_relays();
+        // One that is not known may be reached through the next one.
+        let next = self.generation.wrapping_add(1);
+        if let Some(socket) = relays.get(&origin.generation).or_else(|| relays.get(&next)) {
+            let _ = SockRef::from(&**socket).send_with_flags(&encode(key, datagram), libc::MSG_DONTWAIT);
+        }
+    }
+
+    /// Gives a datagram from another process to the worker that has its connection.
+    fn deliver(&self, message: &[u8]) {
+        let Some((key, datagram)) = decode(message) else { return };
+        let Some(origin) = destination(&datagram.bytes, &self.keys) else { return };
+        if origin.generation != self.generation {
+            return self.relay(key, origin, &datagram);
+        }
+        if let Some(mailbox) = self.lock_inboxes().get(&(key, origin.worker)) {
+            let _ = mailbox.try_send(datagram);
+        }
+    }
+
+    fn lock_relays(&self) -> MutexGuard<'_, BTreeMap<u8, Arc<OwnedFd>>> {
+        self.relays.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_inboxes(&self) -> MutexGuard<'_, HashMap<(u64, u8), mpsc::Sender<Datagram>>> {
+        self.inboxes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn receiver(socket: &OwnedFd) -> io::Result<UnixDatagram> {
+    let socket = StdUnixDatagram::from(socket.try_clone()?);
+    socket.set_nonblocking(true)?;
+    UnixDatagram::from_std(socket)
+}
+
+/// Receives what another process sends, until it has ended.
+pub async fn receive_relayed(socket: UnixDatagram) {
+    let mut message = vec![0; MESSAGE_BYTES_MAX];
+    while let Ok(count @ 1..) = socket.recv(&mut message).await {
+        QuicProcess::this().deliver(&message[..count]);
+    }
+}
+
+fn bytes_of(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
+    }
+}
+
+fn encode(key: u64, datagram: &Datagram) -> Vec<u8> {
+    let mut message = Vec::with_capacity(HEADER_BYTES + datagram.bytes.len());
+    message.extend_from_slice(&key.to_le_bytes());
+    message.extend_from_slice(&bytes_of(datagram.remote.ip()));
+    message.extend_from_slice(&datagram.remote.port().to_le_bytes());
+    message.push(u8::from(datagram.remote.is_ipv6()) | u8::from(datagram.local.is_some()) << 1);
+    let local = datagram.local.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
+    message.extend_from_slice(&bytes_of(local));
+    message.push(datagram.ecn.map_or(0, |ecn| ecn as u8));
+    message.extend_from_slice(&datagram.bytes);
+    message
+}
+
+fn decode(message: &[u8]) -> Option<(u64, Datagram)> {
+    let (key, rest) = message.split_first_chunk()?;
+    let (remote, rest) = rest.split_first_chunk::<16>()?;
+    let (port, rest) = rest.split_first_chunk()?;
+    let ([flags], rest) = rest.split_first_chunk()?;
+    let (local, rest) = rest.split_first_chunk::<16>()?;
+    let ([ecn], bytes) = rest.split_first_chunk()?;
+    let address = |bytes: [u8; 16]| IpAddr::from(Ipv6Addr::from(bytes));
+    // A socket of IPv4 knows no mapped addresses.
+    let as_sent = |address: IpAddr| if flags & 1 == 0 { address.to_canonical() } else { address };
+    let datagram = Datagram {
+        remote: SocketAddr::new(as_sent(address(*remote)), u16::from_le_bytes(*port)),
+        local: (flags & 2 != 0).then(|| as_sent(address(*local))),
+        ecn: EcnCodepoint::from_bits(*ecn),
+        bytes: BytesMut::from(bytes),
+    };
+    Some((u64::from_le_bytes(*key), datagram))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn datagrams_arrive_as_they_were_sent() {
+        for (remote, local) in [
+            ("192.0.2.1:443", Some("192.0.2.9")),
+            ("[2001:db8::1]:65535", Some("2001:db8::2")),
+            ("[::ffff:192.0.2.1]:1", None),
+            ("127.0.0.1:9", None),
+        ] {
+            let sent = Datagram {
+                remote: remote.parse().unwrap(),
+                local: local.map(|local| local.parse().unwrap()),
+                ecn: Some(EcnCodepoint::Ce),
+                bytes: BytesMut::from(&b"payload"[..]),
+            };
+            let (key, got) = decode(&encode(7, &sent)).unwrap();
+            assert_eq!((key, got.remote, got.local, got.ecn), (7, sent.remote, sent.local, sent.ecn));
+            assert_eq!(got.bytes, sent.bytes);
+        }
+        assert!(decode(&[0; HEADER_BYTES - 1]).is_none());
+    }
+}
