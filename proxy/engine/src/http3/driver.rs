@@ -113,6 +113,7 @@ impl Driver<'_> {
             self.control.send(cx, self.link);
             self.link.send_rests(cx);
             self.look_for_ends();
+            self.let_go();
             let must_go_on = self.poll_silence(cx);
             if !accepted && !must_go_on {
                 // What was written since is sent now.
@@ -149,9 +150,22 @@ impl Driver<'_> {
 
     /// Whether responses are still on their way: a close would cut them off.
     fn is_delivering(&mut self) -> bool {
+        self.undelivered() > 0 && self.transport.has_sent(self.link)
+    }
+
+    /// Closes the connection of a client that has said that it leaves, and that has everything. Some clients wait for it.
+    fn let_go(&mut self) {
+        let is_done = self.link.control.live() == 0 && self.undelivered() == 0;
+        if self.link.is_leaving.get() && is_done && self.end != End::Closed {
+            self.end = End::Closed;
+            self.link.connection.close(Http3Code::NoError.number(), b"");
+        }
+    }
+
+    /// Streams of which the client has not acknowledged everything.
+    fn undelivered(&self) -> usize {
         // The control stream never ends.
-        let is_open = self.link.connection.undelivered() > usize::from(self.control.is_open());
-        is_open && self.transport.has_sent(self.link)
+        self.link.connection.undelivered().saturating_sub(usize::from(self.control.is_open()))
     }
 
     /// Acts on requests to end the connection.

@@ -29,6 +29,8 @@ pub(crate) struct Link {
     /// Priorities of requests that have not arrived yet.
     priorities: RefCell<BTreeMap<StreamId, Priority>>,
     fault: Cell<Option<Http3Code>>,
+    /// Whether the client has said that it is about to leave.
+    pub(super) is_leaving: Cell<bool>,
 }
 
 /// The most priorities that are kept for requests to come.
@@ -52,6 +54,7 @@ impl Link {
             rests: RefCell::default(),
             priorities: RefCell::default(),
             fault: Cell::new(None),
+            is_leaving: Cell::new(false),
         })
     }
 

@@ -127,8 +127,10 @@ impl UniStream {
                 let mut input = &bytes[..];
                 while let Some(frame) = reader.next(&mut input)? {
                     link.meter.count_control_frames(1);
-                    if let ControlFrame::Priority(id, priority) = frame {
-                        note(link, id, priority, next)?;
+                    match frame {
+                        ControlFrame::Priority(id, priority) => note(link, id, priority, next)?,
+                        ControlFrame::GoAway => link.is_leaving.set(true),
+                        ControlFrame::Settings(_) | ControlFrame::Nothing => {}
                     }
                 }
                 Ok(())

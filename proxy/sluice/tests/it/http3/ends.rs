@@ -173,3 +173,18 @@ fn a_client_that_moves_keeps_its_connection() {
     });
     assert_eq!(site.proxy.metric("sluice_http3_connections_total"), 1.0);
 }
+
+#[test]
+fn a_client_that_leaves_is_let_go() {
+    let Some(site) = start(Setup::to_origin(&Origin::saying("x"))) else { return };
+    site.run(async || {
+        let (_endpoint, connection) = site.connect().await;
+        let mut control = control(&connection, &frame(raw::SETTINGS, &[])).await;
+        let (mut send, receive) = connection.open_bi().await.unwrap();
+        control.write_all(&frame(raw::GOAWAY, &[0])).await.unwrap();
+        send.write_all(&head("GET", "/", &[])).await.unwrap();
+        send.finish().unwrap();
+        assert!(raw::rest(receive).await.unwrap().ends_with(b"x"), "what is open is served");
+        assert_eq!(closed(&connection).await, 0x100);
+    });
+}
