@@ -143,7 +143,6 @@ fn kamal_run(args: &KamalRunArgs, environment: &Environment<'_>) -> ExitCode {
         }
     };
     logging::init_at(if args.debug(environment) { "debug" } else { "info" });
-    args.missing().iter().for_each(|missing| tracing::warn!("{missing}"));
     let config = args.config(environment);
     let same = config.clone();
     let source = Source { read: Arc::new(move || Ok(same.clone())), watched: None, show_line: None };

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 use sluice_config::{
-    Acme, AcmeDirectory, Address, Config, ControlSocket, Http2, Limits, Listener, Protocol, ProxyProtocol,
-    ServicesState, Tls,
+    Acme, AcmeDirectory, Address, Config, ControlSocket, Http2, Http3, Limits, Listener, Protocol,
+    ProxyProtocol, ServicesState, Tls,
 };
 
 use super::service::{ServiceCommand, boolean, integer};
@@ -48,7 +48,7 @@ pub(crate) struct KamalRunArgs {
     /// Port for metrics on 127.0.0.1; 0 is off [env: METRICS_PORT] [default: 0]
     #[arg(long, value_name = "PORT", value_parser = integer::<u16>, allow_hyphen_values = true)]
     metrics_port: Option<u16>,
-    /// HTTP/3, which this release does not support
+    /// HTTP/3 on the UDP port for HTTPS
     #[arg(long, value_name = "BOOL", value_parser = boolean, default_value = "false")]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     http3: bool,
@@ -80,7 +80,7 @@ impl KamalRunArgs {
             protocol: Protocol::Http,
             proxy_protocol: ProxyProtocol::Off,
             http2: Http2::Auto,
-            http3: None,
+            http3: tls.as_ref().and_then(|_| self.http3.then(Http3::default)),
             cluster: None,
             passthrough: None,
             limits: Limits::default(),
@@ -101,15 +101,6 @@ impl KamalRunArgs {
             admin_metrics_only: true,
             ..Config::default()
         }
-    }
-
-    /// The options that this release does not support, a sentence each.
-    pub(crate) fn missing(&self) -> Vec<&'static str> {
-        let mut missing = Vec::new();
-        if self.http3 {
-            missing.push("--http3: this release does not support HTTP/3");
-        }
-        missing
     }
 }
 
@@ -194,8 +185,11 @@ mod tests {
         assert_eq!(run("run").config(&env).admin, None);
         assert_eq!(run("run --metrics-port=9000").config(&env).admin.unwrap().to_string(), "[::]:9000");
         assert!(run("run").debug(&env) && !run("run --debug=false").debug(&env) && !run("run").debug(&none));
-        assert!(run("run").missing().is_empty());
-        assert_eq!(run("run --http3 --https-port 443").missing().len(), 1);
+        let http3 = |args: &str| {
+            run(args).config(&none).listeners.iter().map(|one| one.http3.is_some()).collect::<Vec<_>>()
+        };
+        assert_eq!(http3("run"), [false, false]);
+        assert_eq!(http3("run --http3 --https-port 443"), [false, true]);
         let secure = |args: &str, env| run(args).config(env).listeners[1].address.to_string();
         assert_eq!(
             (secure("run", &none), secure("run --https-port 8443", &none)),
