@@ -53,11 +53,19 @@ impl Browser {
     /// # Errors
     /// When it does not start, or does not respond.
     pub(crate) fn start(program: &str, folder: &Path) -> Result<Self> {
+        Self::start_with(program, folder, &[])
+    }
+
+    /// The same with further options.
+    ///
+    /// # Errors
+    /// As [`Browser::start`].
+    pub(crate) fn start_with(program: &str, folder: &Path, options: &[String]) -> Result<Self> {
         let mut command = bound("sh");
         command.args(["-c", SCRIPT, "sh", program, "--headless=new", "--disable-gpu", "--no-first-run"]);
         // Disables its own network requests.
         command.args(["--disable-background-networking", "--disable-component-update", "--disable-sync"]);
-        command.arg(format!("--user-data-dir={}", folder.display()));
+        command.arg(format!("--user-data-dir={}", folder.display())).args(options);
         if geteuid().is_root() {
             // Its sandbox does not work as root; it only loads our pages.
             command.arg("--no-sandbox");

@@ -52,6 +52,7 @@ const TOOLS: &[(&str, Source)] = &[
         ),
     ),
     ("blacksheep", Source::Python(&["blacksheep==2.6.4", "uvicorn[standard]==0.54.0"], "uvicorn")),
+    ("aioquic", Source::Python(&["aioquic==1.7.2"], "python")),
     ("redbot", Source::Python(&["redbot==2.7.1"], "python")),
     ("schemathesis", Source::Python(&["schemathesis==4.32.5"], "st")),
     // Both contain the schemas that they check against.

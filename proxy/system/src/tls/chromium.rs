@@ -10,7 +10,7 @@ use super::Served;
 use crate::browser::{self, Browser};
 
 /// Bodies requested at once, each with its own length.
-const BODIES: u64 = 64;
+pub(super) const BODIES: u64 = 64;
 
 /// Many bodies at once, one after the other in the page's promise; an echoed upload; a WebSocket.
 const SCRIPT: &str = r"(async () => {
@@ -34,9 +34,14 @@ const SCRIPT: &str = r"(async () => {
         socket: heard === message,
         closed: await closed,
         protocol: performance.getEntriesByType('navigation')[0].nextHopProtocol,
-        others: performance.getEntriesByType('resource').filter((it) => it.nextHopProtocol !== 'h2').map((it) => it.name),
+        others: performance.getEntriesByType('resource').filter((it) => it.nextHopProtocol !== '@PROTOCOL@').map((it) => it.name),
     };
 })()";
+
+/// The script, for a page that is expected over this protocol.
+pub(super) fn script(protocol: &str) -> String {
+    SCRIPT.replace("@BODIES@", &BODIES.to_string()).replace("@PROTOCOL@", protocol)
+}
 
 /// # Errors
 /// When Chromium sees anything other than what was sent, or uses anything other than HTTP/2.
@@ -48,7 +53,7 @@ pub(super) fn browses(binary: &Path) -> Result<String> {
     browser.call("Security.setIgnoreCertificateErrors", json!({"ignore": true}))?;
     browser.open(&format!("https://{}/", served.address), 1000, 1000, false)?;
     browser.wait_until("the page", "document.body?.innerText.includes('demo origin') === true")?;
-    let found = browser.evaluate(&SCRIPT.replace("@BODIES@", &BODIES.to_string()))?;
+    let found = browser.evaluate(&script("h2"))?;
     let wanted = json!({
         "bodies": BODIES, "echo": true, "socket": true, "closed": 1000, "protocol": "h2", "others": [],
     });

@@ -1,7 +1,8 @@
-//! A TLS listener as seen by a browser and by external tools: `cargo xtask test testssl` and `tlsfuzzer`, only by these
-//! names, because they take minutes and install what they need.
+//! A TLS listener as seen by a browser and by external tools: `cargo xtask test testssl`, `tlsfuzzer` and `http3`, only by
+//! these names, because they take minutes and install what they need.
 
 mod chromium;
+mod http3;
 mod testssl;
 mod tlsfuzzer;
 
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 use sluice_testkit::identity::Identity;
 use sluice_testkit::pinned;
 use sluice_testkit::process::{Process, free_ports, sluice};
@@ -25,6 +26,16 @@ type Check = (&'static str, fn(&Path) -> Result<String>);
 
 const CHECKS: &[Check] = &[("testssl", testssl::grades), ("tlsfuzzer", tlsfuzzer::bears)];
 
+/// Other implementations of HTTP/3, all of them by one name.
+const HTTP3: &str = "http3";
+
+const HTTP3_CHECKS: &[Check] = &[
+    ("http3_aioquic", http3::suits_aioquic),
+    ("http3_quic_go", http3::suits_quic_go),
+    ("http3_ngtcp2", http3::suits_ngtcp2),
+    ("http3_chromium", http3::suits_chromium),
+];
+
 const BROWSER: &str = "chromium::browses";
 
 /// Runs the browser's check if it is requested, and another one if it is named in full. The binary is built only then.
@@ -32,7 +43,16 @@ const BROWSER: &str = "chromium::browses";
 /// # Errors
 /// When the binary is not available. Failed checks are counted, not errors.
 pub(crate) fn run(binary: impl FnOnce() -> Result<PathBuf>, tally: &mut Tally) -> Result<()> {
-    let named = CHECKS.iter().find(|(name, _)| tally.filter() == Some(name));
+    let is_named = |(name, _): &&Check| tally.filter() == Some(name);
+    let over_quic: Vec<_> =
+        HTTP3_CHECKS.iter().filter(|check| tally.filter() == Some(HTTP3) || is_named(check)).collect();
+    if !over_quic.is_empty() {
+        tally.heading("HTTP/3");
+        let binary = binary()?;
+        over_quic.iter().for_each(|(name, check)| tally.check(name, || check(&binary)));
+        return Ok(());
+    }
+    let named = CHECKS.iter().find(is_named);
     if named.is_none() && !tally.wants(BROWSER) {
         return Ok(());
     }
@@ -70,6 +90,15 @@ const SUITES: &[&str] = &[
 
 impl Served {
     fn start(name: &str, binary: &Path) -> Result<Self> {
+        Self::start_by(name, binary, &json!("off"), &json!({}))
+    }
+
+    /// With HTTP/3; clients prove their address while this many handshakes are under way.
+    fn start_with_http3(name: &str, binary: &Path, validate_above: u32) -> Result<Self> {
+        Self::start_by(name, binary, &json!("auto"), &json!({"http3": {"validate_above": validate_above}}))
+    }
+
+    fn start_by(name: &str, binary: &Path, http3: &Value, limits: &Value) -> Result<Self> {
         let folder = workspace::scratch("tls")?.join(name);
         fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
         let identity = Identity::make(&folder, &pinned::tool("openssl")?)?;
@@ -78,13 +107,13 @@ impl Served {
         let certificates = json!([{"cert": identity.certificate, "key": identity.key}]);
         let config = json!({
             "listeners": [
-                {"address": address, "tls": {"certificates": certificates}, "hsts": {}},
+                {"address": address, "tls": {"certificates": certificates}, "hsts": {}, "http3": http3, "limits": limits},
                 {"address": ordered, "tls": {"certificates": certificates, "cipher_suites": SUITES}},
             ],
             "clusters": {"demo": {"endpoints": [origin]}},
             "demo_origin": origin,
             "control": "off",
-            "workers": 1,
+            "workers": if http3.as_str() == Some("auto") { 2 } else { 1 },
         });
         let file = folder.join("sluice.yaml");
         fs::write(&file, format!("{config:#}\n"))?;
