@@ -80,8 +80,8 @@ keys! { Http3Limits {
     streams_max: 100, number(1..=10_000);
     // 20 MB/s at 12 ms; bytes that an application does not read yet are kept in memory.
     stream_window_bytes: 256 * KIB as u32, number(WINDOW_BYTES);
-    // Four such uploads at full speed; a connection never takes more memory.
-    connection_window_bytes: MIB as u32, number(WINDOW_BYTES);
+    // Eight such uploads; while all of it is in use, heads of requests wait, too. A connection never takes more memory.
+    connection_window_bytes: 2 * MIB as u32, number(WINDOW_BYTES);
     // 80 MB/s at 12 ms. What a client has not acknowledged must be kept, because it may have to be sent again.
     send_window_bytes: MIB, number(16 * KIB..=GIB);
     // Far more than an honest site has under way in the 50 ms of a handshake; Retry costs a client a round trip.

@@ -50,7 +50,8 @@ impl Control {
         }
     }
 
-    fn wake(&self) {
+    /// Makes the driver run.
+    pub(crate) fn wake(&self) {
         if let Some(waker) = self.driver.borrow_mut().take() {
             waker.wake();
         }

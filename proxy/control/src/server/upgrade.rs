@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sd_notify::NotifyState;
-use sluice_net::quic::{QuicProcess, receive_relayed};
+use sluice_net::quic::{QuicProcess, receive_from_next};
 use tokio::sync::Notify;
 
 use super::control::notify;
@@ -119,7 +119,7 @@ impl Upgrader {
         if has_datagrams {
             let (quic, receiver) = QuicProcess::this().bequeath().map_err(few)?;
             estate.quic = Some(quic);
-            relayed = Some(tokio::spawn(receive_relayed(receiver)));
+            relayed = Some(tokio::spawn(receive_from_next(receiver)));
         }
         let program = self.program.clone().with_binary(binary);
         let started =

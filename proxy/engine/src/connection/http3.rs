@@ -124,7 +124,7 @@ fn peer(quic: &quic::Connection, listener: &ListenerState) -> Peer {
 }
 
 /// The outcome of a handshake that was lost.
-fn failure_of(error: &ConnectionError) -> HandshakeFailure {
+pub(crate) fn failure_of(error: &ConnectionError) -> HandshakeFailure {
     let alert = |code: u64| u8::try_from(code.checked_sub(ALERTS)?).ok();
     match error {
         ConnectionError::TransportError(error) => {

@@ -29,7 +29,7 @@ mod variables;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use http3::QuicConnection;
+pub(crate) use http3::{QuicConnection, failure_of};
 
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;

@@ -4,11 +4,12 @@ use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
 use std::net::Shutdown;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use sluice_core::metrics::Event;
-use sluice_http::http3::{Http3Code, Http3Request, qpack};
+use sluice_http::http3::{FieldSection, Http3Code, Http3Request, qpack};
 use sluice_http::{FieldBlock, HeadLimits, ParseError, RequestHead, StreamFraming, Trailers};
 use sluice_net::quic::StreamId;
 use sluice_net::stream;
@@ -20,6 +21,10 @@ use super::{broken, invalid};
 
 /// A field of HTTP/1.1 that answers another one which HTTP/3 has not.
 const WEBSOCKET_ACCEPT: &[u8] = b"sec-websocket-accept";
+
+/// How long the end of a request is awaited of which only the head has arrived. Without it, the application gets a body,
+/// if an empty one.
+const END_PATIENCE: Duration = Duration::from_millis(20);
 
 /// A request whose head has arrived.
 pub(crate) struct Accepted {
@@ -54,6 +59,14 @@ impl Accepted {
     }
 }
 
+/// Whether a request with this head has no body as a rule.
+fn is_usually_whole(head: &FieldSection) -> bool {
+    let has = |wanted: &[u8], values: &[&[u8]]| {
+        head.iter().any(|(name, value)| name == wanted && (values.is_empty() || values.contains(&value)))
+    };
+    has(b":method", &[b"GET", b"HEAD", b"OPTIONS", b"DELETE", b"TRACE"]) && !has(b"content-length", &[])
+}
+
 /// A stream that does not become an exchange. It was reset.
 pub(crate) struct Declined;
 
@@ -67,6 +80,8 @@ struct Ways {
 
 /// A request stream of a connection.
 pub(crate) struct Channel {
+    /// For the driver, which may have to send a head.
+    own: Weak<Self>,
     link: Rc<Link>,
     id: StreamId,
     ways: RefCell<Ways>,
@@ -83,7 +98,8 @@ impl Channel {
         let ways = Ways { framing: StreamFraming::None, request, answer, is_tunnel: false };
         link.control.enter();
         let link = Rc::clone(link);
-        Rc::new(Self {
+        Rc::new_cyclic(|own| Self {
+            own: Weak::clone(own),
             link,
             id,
             ways: RefCell::new(ways),
@@ -100,8 +116,12 @@ impl Channel {
             Ok(Head::TooLarge) => return Ok(Accepted { channel: self, request: None }),
             Err(_) => return Err(Declined),
         };
+        if !self.knows_its_end() && is_usually_whole(&section) {
+            // Many clients send the end of a request without a body apart from its head.
+            let _ = tokio::time::timeout(END_PATIENCE, poll_fn(|cx| self.poll_end(cx))).await;
+        }
         let ways = &mut *self.ways.borrow_mut();
-        let ended = ways.request.ends_now(&mut Context::from_waker(Waker::noop()), &self.link, self.id);
+        let ended = ways.request.has_ended();
         let request = match Http3Request::check(section, ended) {
             Ok(request) if ways.request.fault().is_none() => request,
             _ => {
@@ -116,6 +136,26 @@ impl Channel {
             return Err(Declined);
         }
         Ok(Accepted { channel: Rc::clone(&self), request: Some(request) })
+    }
+
+    /// Whether the request has ended, or its body has begun.
+    fn knows_its_end(&self) -> bool {
+        self.poll_end(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    fn poll_end(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let request = &mut self.ways.borrow_mut().request;
+        request.ends_now(cx, &self.link, self.id);
+        if request.is_known() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Sends a head that waits for room. Returns whether nothing is left to send.
+    pub(super) fn flush(&self, cx: &Context<'_>) -> bool {
+        let is_sent = self.ways.borrow_mut().answer.flush(&self.link.connection).unwrap_or(true);
+        if !is_sent {
+            self.link.connection.wait_to_flush(cx, self.id);
+        }
+        is_sent
     }
 
     /// The request took too long to arrive.
@@ -175,6 +215,12 @@ impl stream::Channel for Channel {
         }
         ways.answer.send_head(&self.link.connection, status, section.bytes(), ends)?;
         ways.is_tunnel |= opens_tunnel;
+        if opens_tunnel {
+            ways.request.refuse_trailers();
+        }
+        if ways.answer.has_queue() {
+            self.link.send_later(Weak::clone(&self.own));
+        }
         Ok(())
     }
 
@@ -269,6 +315,7 @@ impl Drop for Channel {
             connection.stop(self.id, code.number());
         }
         connection.forget(self.id);
+        self.link.forget_priority(self.id);
         if let Some(rest) = ways.answer.rest() {
             self.link.leave(rest);
         }

@@ -138,7 +138,11 @@ impl Driver<'_> {
             self.next = u64::from(id) + 4;
             self.link.metrics.count(Event::Http3Stream);
             let is_late = self.told_at.is_some_and(|at| at.elapsed() > LAST_STREAMS);
-            if is_late || self.end == End::Told {
+            if is_late && self.end == End::GoingAway {
+                self.end = End::Told;
+                self.control.go_away(u64::from(id));
+            }
+            if self.end == End::Told && !self.link.is_leaving.get() {
                 self.link.connection.reset(id, Http3Code::RequestRejected.number());
                 self.link.connection.stop(id, Http3Code::RequestRejected.number());
                 continue;
@@ -155,10 +159,10 @@ impl Driver<'_> {
 
     /// Closes the connection of a client that has said that it leaves, and that has everything. Some clients wait for it.
     fn let_go(&mut self) {
-        let is_done = self.link.control.live() == 0 && self.undelivered() == 0;
-        if self.link.is_leaving.get() && is_done && self.end != End::Closed {
-            self.end = End::Closed;
-            self.link.connection.close(Http3Code::NoError.number(), b"");
+        if self.link.is_leaving.get() && self.link.control.live() == 0 && self.end == End::Open {
+            // Its last requests may have been overtaken.
+            self.end = End::Told;
+            self.quiet.silence.set(self.limits.half_close_timeout_ms);
         }
     }
 

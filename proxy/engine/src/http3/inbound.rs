@@ -32,6 +32,8 @@ pub(super) struct Inbound {
     trailers: Option<FieldSection>,
     ended: bool,
     fault: Option<Fault>,
+    /// Whether only DATA may come (RFC 9114 section 4.4).
+    is_tunnel: bool,
 }
 
 /// The head of a message.
@@ -52,6 +54,7 @@ impl Inbound {
             trailers: None,
             ended: false,
             fault: None,
+            is_tunnel: false,
         }
     }
 
@@ -108,8 +111,18 @@ impl Inbound {
         }
     }
 
-    /// Whether the stream ends here, as far as is known without waiting.
-    pub(super) fn ends_now(&mut self, cx: &mut Context<'_>, link: &Link, id: StreamId) -> bool {
+    /// Whether its end, its body or a fault has come.
+    pub(super) fn is_known(&self) -> bool {
+        self.ended || self.data > 0 || self.fault.is_some()
+    }
+
+    /// From now on, nothing but DATA may come.
+    pub(super) fn refuse_trailers(&mut self) {
+        self.is_tunnel = true;
+    }
+
+    /// Reads on to the body or the end, as far as they have arrived.
+    pub(super) fn ends_now(&mut self, cx: &mut Context<'_>, link: &Link, id: StreamId) {
         while !self.ended && self.data == 0 && self.fault.is_none() {
             match self.poll_part(cx, link, id) {
                 Poll::Ready(Ok(Some(MessagePart::Trailers(section)))) => self.take_trailers(link, section),
@@ -117,7 +130,6 @@ impl Inbound {
                 _ => break,
             }
         }
-        self.ended
     }
 
     /// Appends bytes of the body to `buf`; 0 is the end.
@@ -167,6 +179,11 @@ impl Inbound {
 
     /// Takes the trailers.
     fn take_trailers(&mut self, link: &Link, section: Option<Vec<u8>>) {
+        if self.is_tunnel {
+            link.fail(Http3Code::FrameUnexpected);
+            self.fail(Fault::Gone);
+            return;
+        }
         match self.section(link, section, link.trailer_bytes_max.saturating_mul(2)) {
             Ok(Head::Fields(trailers)) if trailers.is_well_formed_trailers() && self.is_complete() => {
                 self.trailers = Some(trailers);

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::task::Context;
 
 use sluice_config::{Http3Limits, Limits};
@@ -10,6 +10,7 @@ use sluice_core::metrics::{Event, WorkerRecorder};
 use sluice_http::http3::{Http3Code, Priority};
 use sluice_net::quic::{Connection, StreamId};
 
+use super::channel::Channel;
 use super::meter::Meter;
 use super::outbound::Rest;
 use crate::shared_connection::Control;
@@ -26,6 +27,8 @@ pub(crate) struct Link {
     pub(super) trailer_bytes_max: usize,
     /// Ends of messages whose exchange is over, and that had no room yet.
     rests: RefCell<Vec<Rest>>,
+    /// Exchanges with a head that had no room yet: they may send nothing more for long.
+    heads: RefCell<Vec<Weak<Channel>>>,
     /// Priorities of requests that have not arrived yet.
     priorities: RefCell<BTreeMap<StreamId, Priority>>,
     fault: Cell<Option<Http3Code>>,
@@ -52,6 +55,7 @@ impl Link {
             section_bytes_max: limits.head_bytes_max,
             trailer_bytes_max: limits.trailer_bytes_max,
             rests: RefCell::default(),
+            heads: RefCell::default(),
             priorities: RefCell::default(),
             fault: Cell::new(None),
             is_leaving: Cell::new(false),
@@ -82,10 +86,22 @@ impl Link {
     /// Leaves the end of a message to the driver.
     pub(super) fn leave(&self, rest: Rest) {
         self.rests.borrow_mut().push(rest);
+        self.control.wake();
+    }
+
+    /// Makes the driver send a head for which there was no room.
+    pub(super) fn send_later(&self, channel: Weak<Channel>) {
+        self.heads.borrow_mut().push(channel);
+        self.control.wake();
     }
 
     /// Sends what was left, as far as there is room.
     pub(super) fn send_rests(&self, cx: &Context<'_>) {
+        if !self.heads.borrow().is_empty() {
+            let mut heads = self.heads.take();
+            heads.retain(|channel| channel.upgrade().is_some_and(|channel| !channel.flush(cx)));
+            self.heads.borrow_mut().append(&mut heads);
+        }
         let mut rests = self.rests.borrow_mut();
         if !rests.is_empty() {
             rests.retain_mut(|rest| !rest.send(&self.connection, cx));
@@ -95,12 +111,18 @@ impl Link {
     /// Notes the priority that a client gives a request.
     pub(super) fn prioritise(&self, id: StreamId, priority: Priority, is_open: bool) {
         if is_open {
-            return self.connection.set_priority(id, rank(id, priority));
+            self.connection.set_priority(id, rank(id, priority));
         }
+        // It is also kept until the head is read, whose field counts less.
         let mut priorities = self.priorities.borrow_mut();
         if priorities.len() < PRIORITIES_MAX || priorities.contains_key(&id) {
             priorities.insert(id, priority);
         }
+    }
+
+    /// Drops what was noted for a stream that has ended.
+    pub(super) fn forget_priority(&self, id: StreamId) {
+        self.priorities.borrow_mut().remove(&id);
     }
 
     /// Applies the priority of a request that has arrived: what the client sent before, or else its field.

@@ -51,7 +51,10 @@ impl Rest {
                     return false;
                 }
                 Ok(count) => self.sent += count,
-                Err(_) => return true,
+                Err(_) => {
+                    connection.forget(self.id);
+                    return true;
+                }
             }
         }
         connection.finish(self.id);
@@ -88,8 +91,13 @@ impl Outbound {
         self.flush(connection).map(drop)
     }
 
+    /// Whether frames wait for room.
+    pub(super) fn has_queue(&self) -> bool {
+        self.sent < self.queue.len()
+    }
+
     /// Sends what is queued. Returns whether that was all.
-    fn flush(&mut self, connection: &Connection) -> io::Result<bool> {
+    pub(super) fn flush(&mut self, connection: &Connection) -> io::Result<bool> {
         while self.sent < self.queue.len() {
             match connection.write(self.id, &self.queue[self.sent..]) {
                 Ok(0) => return Ok(false),
@@ -176,7 +184,7 @@ impl Outbound {
 
     /// What is left of a message that was taken as a whole.
     pub(super) fn rest(&mut self) -> Option<Rest> {
-        let is_left = self.done && self.sent < self.queue.len();
+        let is_left = self.done && self.has_queue();
         is_left.then(|| Rest { id: self.id, queue: std::mem::take(&mut self.queue), sent: self.sent })
     }
 

@@ -44,6 +44,8 @@ impl OwnControl {
         }
         if self.id.is_none() {
             self.id = link.connection.open_uni();
+            // What it says concerns all responses.
+            self.id.iter().for_each(|id| link.connection.set_priority(*id, i32::MAX));
         }
         let Some(id) = self.id else { return };
         while !self.queue.is_empty() {

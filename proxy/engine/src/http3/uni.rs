@@ -52,7 +52,11 @@ impl UniStreams {
         let Self { streams, seen } = self;
         let mut fault = None;
         streams.retain_mut(|stream| match stream.read(cx, link, seen, next) {
-            Ok(then) => then == Then::Continue,
+            Ok(Then::Continue) => true,
+            Ok(Then::Forget) => {
+                link.connection.forget(stream.id);
+                false
+            }
             Err(code) => {
                 fault.get_or_insert(code);
                 true
@@ -88,7 +92,10 @@ impl UniStream {
                         Kind::Control(_) | Kind::Encoder(_) | Kind::Decoder(_) => {
                             Err(Http3Code::ClosedCriticalStream)
                         }
-                        Kind::Unknown => Ok(Then::Forget),
+                        Kind::Unknown => {
+                            link.meter.count_control_frames(1);
+                            Ok(Then::Forget)
+                        }
                     };
                 }
             }

@@ -11,11 +11,13 @@ use sluice_core::error::Reason;
 use sluice_core::metrics::Event;
 use sluice_core::tls::{Handshake, HandshakeFailure, Handshaking};
 use sluice_net::listener::{DatagramSockets, ListenerState, Listening};
-use sluice_net::quic::{Admit, Close, Connection, Endpoint, ServerConfig, Verdict, server_config};
+use sluice_net::quic::{
+    Admit, Close, Connection, ConnectionError, Endpoint, ServerConfig, Verdict, server_config,
+};
 
 use super::accept::AcceptContext;
 use super::share::OpenCount;
-use crate::connection::QuicConnection;
+use crate::connection::{QuicConnection, failure_of};
 
 /// A worker's part of HTTP/3 on a listener.
 struct Gate {
@@ -115,7 +117,10 @@ impl Admit for Gate {
             return refuse();
         }
         let (Some(config), Some(tls)) = (self.config(&state), state.tls()) else { return refuse() };
-        if !is_validated && tls.handshakes() >= state.config.limits.http3.validate_above {
+        // A forged address must not take the places of the client that has it.
+        let counts_clients = state.config.limits.connections_per_client_max > 0;
+        let has_many = tls.handshakes() >= state.config.limits.http3.validate_above;
+        if !is_validated && (counts_clients || has_many) {
             worker.metrics().count(Event::Http3Retried);
             return Verdict::Retry;
         }
@@ -123,6 +128,12 @@ impl Admit for Gate {
             Some(place) => Verdict::Accept(config, place),
             None => refuse(),
         }
+    }
+
+    fn failed(&self, client: SocketAddr, error: &ConnectionError) {
+        let failure = failure_of(error);
+        self.door.worker.metrics().handshake(Handshake::Failed(failure));
+        tracing::debug!(client = %client.ip(), reason = failure.word(), "QUIC handshake failed");
     }
 
     fn begin(&self, connection: Connection, place: QuicPlace) {

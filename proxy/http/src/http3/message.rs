@@ -30,12 +30,14 @@ enum Phase {
 pub struct MessageReader {
     frames: FrameReader,
     phase: Phase,
+    section_bytes_max: u64,
 }
 
 impl MessageReader {
     /// A reader that takes field sections of up to `section_bytes_max` bytes, as they are encoded.
     pub fn new(section_bytes_max: usize) -> Self {
-        Self { frames: FrameReader::new(section_bytes_max), phase: Phase::Head }
+        let frames = FrameReader::new(section_bytes_max);
+        Self { frames, phase: Phase::Head, section_bytes_max: section_bytes_max as u64 }
     }
 
     /// Reads from the start of `input`. Returns how many bytes are used up, and what was found; bytes of a body follow
@@ -54,13 +56,14 @@ impl MessageReader {
                     self.admit(kind)?;
                     match (kind, length) {
                         (FrameKind::Data, 0) => MessagePart::Nothing,
+                        // Its bytes are skipped later.
+                        (FrameKind::Headers, _) if length > self.section_bytes_max => self.section(None),
                         _ => continue,
                     }
                 }
                 Step::Data(count) => MessagePart::Data(count),
                 Step::Frame(_, section) => self.section(Some(section)),
-                Step::TooLarge(_) => self.section(None),
-                Step::Skipped => MessagePart::Nothing,
+                Step::TooLarge(_) | Step::Skipped => MessagePart::Nothing,
             };
             return Ok((used, part));
         }
@@ -121,7 +124,7 @@ mod tests {
             parts(&message).unwrap(),
             [Nothing, Head(section(b'h')), Data(2), Nothing, Nothing, Trailers(section(b't')), Nothing]
         );
-        assert_eq!(parts(&[1, 5, 0, 0, 0, 0, 0]).unwrap(), [Head(None)]);
+        assert_eq!(parts(&[1, 5, 0, 0, 0, 0, 0]).unwrap(), [Head(None), Nothing]);
     }
 
     #[test]

@@ -51,6 +51,10 @@ struct StreamEvents {
     writer: Option<Waker>,
     /// For its end by the client.
     watcher: Option<Waker>,
+    /// Of the driver, which sends what a writer has left.
+    flusher: Option<Waker>,
+    /// When it was last written to, counted in writes.
+    written: u64,
 }
 
 pub(super) struct Shared {
@@ -68,12 +72,54 @@ struct State {
     streams: HashMap<StreamId, StreamEvents>,
     is_connected: bool,
     lost: Option<ConnectionError>,
+    path: ObservedPath,
+    /// Streams that may have room again, to be woken in turn.
+    writable: Vec<StreamId>,
+    writes: u64,
+}
+
+/// The client's address. It may be forged until the client has shown that it receives there, which the protocol checks
+/// for three times the longest time that an answer may take, and then goes back to the last one.
+struct ObservedPath {
+    /// Where the client is known to be.
+    settled: SocketAddr,
+    /// The address in use, and since when.
+    current: (SocketAddr, Instant),
+    /// The longest round trip that was measured.
+    rtt_max: Duration,
+}
+
+impl ObservedPath {
+    /// The least time that an address must have been in use.
+    const HOLD_MIN: Duration = Duration::from_secs(5);
+    /// The same in round trips: a timeout is at most five, and the protocol waits for three of them.
+    const HOLD_ROUND_TRIPS: u32 = 15;
+
+    fn new(address: SocketAddr) -> Self {
+        Self { settled: address, current: (address, Instant::now()), rtt_max: Duration::ZERO }
+    }
+
+    /// Looks at the address in use. Call it whenever it may have changed.
+    fn observe(&mut self, address: SocketAddr, rtt: Duration, now: Instant) {
+        if address != self.current.0 {
+            self.current = (address, now);
+        } else if address == self.settled {
+            self.rtt_max = self.rtt_max.max(rtt);
+        } else if now.duration_since(self.current.1)
+            > Self::HOLD_MIN.max(self.rtt_max * Self::HOLD_ROUND_TRIPS)
+        {
+            self.settled = address;
+        }
+    }
 }
 
 impl State {
     fn wake_all(&mut self) {
         for (_, events) in self.streams.drain() {
-            [events.reader, events.writer, events.watcher].into_iter().flatten().for_each(Waker::wake);
+            [events.reader, events.writer, events.watcher, events.flusher]
+                .into_iter()
+                .flatten()
+                .for_each(Waker::wake);
         }
     }
 
@@ -86,11 +132,7 @@ impl State {
                     wake(&mut events.watcher);
                 }
             }
-            StreamEvent::Writable { id } => {
-                if let Some(events) = self.streams.get_mut(&id) {
-                    wake(&mut events.writer);
-                }
-            }
+            StreamEvent::Writable { id } => self.writable.push(id),
             StreamEvent::Stopped { id, .. } => {
                 if let Some(events) = self.streams.get_mut(&id) {
                     wake(&mut events.writer);
@@ -102,6 +144,26 @@ impl State {
         }
     }
 
+    /// Wakes those that wait for room: the more urgent first, and of these the one that has waited longest. The first one
+    /// may take all of it.
+    fn wake_writers(&mut self) {
+        let mut writable = std::mem::take(&mut self.writable);
+        writable.sort_by_key(|id| {
+            let priority = self.proto.send_stream(*id).priority().unwrap_or_default();
+            (std::cmp::Reverse(priority), self.streams.get(id).map_or(0, |events| events.written))
+        });
+        for id in writable.drain(..) {
+            if let Some(events) = self.streams.get_mut(&id) {
+                [events.flusher.take(), events.writer.take()].into_iter().flatten().for_each(Waker::wake);
+            }
+        }
+        self.writable = writable;
+    }
+
+    fn observe(&mut self, now: Instant) {
+        self.path.observe(self.proto.remote_address(), self.proto.rtt(), now);
+    }
+
     fn fault(&self) -> StreamFault {
         if self.lost.is_some() || self.proto.is_closed() { StreamFault::Lost } else { StreamFault::Closed }
     }
@@ -109,7 +171,17 @@ impl State {
 
 impl Shared {
     pub(super) fn new(core: &Rc<Core>, handle: ConnectionHandle, proto: quinn_proto::Connection) -> Rc<Self> {
-        let state = State { proto, driver: None, streams: HashMap::new(), is_connected: false, lost: None };
+        let path = ObservedPath::new(proto.remote_address());
+        let state = State {
+            proto,
+            driver: None,
+            streams: HashMap::new(),
+            is_connected: false,
+            lost: None,
+            path,
+            writable: Vec::new(),
+            writes: 0,
+        };
         Rc::new(Self {
             core: Rc::downgrade(core),
             handle,
@@ -121,7 +193,11 @@ impl Shared {
 
     /// Takes what has arrived for the connection.
     pub(super) fn take(&self, event: quinn_proto::ConnectionEvent) {
-        self.state.borrow_mut().proto.handle_event(event);
+        {
+            let state = &mut *self.state.borrow_mut();
+            state.proto.handle_event(event);
+            state.observe(Instant::now());
+        }
         self.wake();
     }
 
@@ -151,6 +227,7 @@ impl Connection {
                 let now = Instant::now();
                 if state.proto.poll_timeout().is_some_and(|at| at <= now) {
                     state.proto.handle_timeout(now);
+                    state.observe(now);
                     self.0.is_due.set(true);
                 }
                 if self.0.is_due.replace(false) {
@@ -168,6 +245,7 @@ impl Connection {
                             | Event::DatagramsUnblocked => {}
                         }
                     }
+                    state.wake_writers();
                     if !core.transmit(&mut state.proto, now, TRANSMITS_MAX, cx.waker()) {
                         // There is more to send, or it has to wait for room.
                         self.0.is_due.set(true);
@@ -212,9 +290,9 @@ impl Connection {
         self.0.state.borrow().lost.clone()
     }
 
-    /// The client's address, which may change.
+    /// The client's address. It may change, once the client has shown that it receives at the new one.
     pub fn remote(&self) -> SocketAddr {
-        let address = self.0.state.borrow().proto.remote_address();
+        let address = self.0.state.borrow().path.settled;
         SocketAddr::new(address.ip().to_canonical(), address.port())
     }
 
@@ -318,7 +396,14 @@ impl Connection {
             let state = &mut *self.0.state.borrow_mut();
             let written = state.proto.send_stream(id).write(bytes);
             match written {
-                Ok(written) => written,
+                Ok(written) => {
+                    state.writes += 1;
+                    let writes = state.writes;
+                    if let Some(events) = state.streams.get_mut(&id) {
+                        events.written = writes;
+                    }
+                    written
+                }
                 Err(WriteError::Blocked) if state.lost.is_none() && !state.proto.is_closed() => return Ok(0),
                 Err(WriteError::Blocked) => return Err(StreamFault::Lost),
                 Err(WriteError::Stopped(code)) => return Err(StreamFault::Abandoned(code.into_inner())),
@@ -332,6 +417,11 @@ impl Connection {
     /// Wakes the task when the stream may have room again, after a write that found none.
     pub fn wait_for_room(&self, cx: &Context<'_>, id: StreamId) {
         self.0.state.borrow_mut().streams.entry(id).or_default().writer = Some(cx.waker().clone());
+    }
+
+    /// The same for the driver, which may wait beside the task that writes.
+    pub fn wait_to_flush(&self, cx: &Context<'_>, id: StreamId) {
+        self.0.state.borrow_mut().streams.entry(id).or_default().flusher = Some(cx.waker().clone());
     }
 
     /// Ends a stream after what was written.
@@ -387,4 +477,27 @@ impl Connection {
 
 fn number(code: u64) -> VarInt {
     VarInt::from_u64(code).unwrap_or(VarInt::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_counts_once_it_has_outlasted_every_check() {
+        let address = |port: u16| SocketAddr::from(([192, 0, 2, 1], port));
+        let (begun, rtt) = (Instant::now(), Duration::from_secs(1));
+        let at = |seconds: u64| begun + Duration::from_secs(seconds);
+        let mut path = ObservedPath::new(address(1));
+        path.observe(address(1), rtt, at(0));
+        // Forged, back after the check has failed, and forged again.
+        for (seconds, port) in [(0, 2), (10, 2), (14, 1), (14, 2), (20, 2), (28, 2), (29, 1)] {
+            path.observe(address(port), Duration::ZERO, at(seconds));
+            assert_eq!(path.settled, address(1), "{seconds}");
+        }
+        for (seconds, settled) in [(30, 1), (45, 1), (46, 3)] {
+            path.observe(address(3), Duration::ZERO, at(seconds));
+            assert_eq!(path.settled, address(settled), "{seconds}");
+        }
+    }
 }

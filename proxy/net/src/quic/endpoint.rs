@@ -8,9 +8,11 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use quinn_proto::{ConnectionHandle, DatagramEvent, EndpointConfig, Incoming, ServerConfig, Transmit};
+use quinn_proto::{
+    ConnectionError, ConnectionHandle, DatagramEvent, EndpointConfig, Incoming, ServerConfig, Transmit,
+};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -21,6 +23,9 @@ use super::mailbox::{Datagram, Mailboxes};
 use super::process::QuicProcess;
 use super::socket::{ReceiveBuffers, Socket};
 
+/// Between two attempts on a socket that fails.
+const PAUSE: Duration = Duration::from_millis(100);
+
 /// Decides about new connections.
 pub trait Admit: 'static {
     /// What a connection holds from its admission to its end.
@@ -28,6 +33,9 @@ pub trait Admit: 'static {
 
     /// What becomes of a client that connects. `is_validated`: it has proved that it receives at this address.
     fn judge(&self, client: SocketAddr, is_validated: bool) -> Verdict<Self::Place>;
+
+    /// Records a handshake that failed at its first packet.
+    fn failed(&self, client: SocketAddr, error: &ConnectionError);
 
     /// Begins to serve a connection, whose handshake is under way.
     fn begin(&self, connection: Connection, place: Self::Place);
@@ -76,8 +84,8 @@ enum Stage {
     Open,
     /// It serves those that it has.
     Closing,
-    /// The same, while another process reads its sockets.
-    Relayed,
+    /// The same, after another process has taken over. As soon as that one reads the sockets, this one does not.
+    HandedOver,
 }
 
 /// Makes an endpoint accept no more connections, and end with its last one.
@@ -85,9 +93,9 @@ enum Stage {
 pub struct Close(Rc<Core>);
 
 impl Close {
-    /// See [`Close`]. `is_relayed`: from now on, another process reads the sockets.
-    pub fn close(&self, is_relayed: bool) {
-        let stage = if is_relayed { Stage::Relayed } else { Stage::Closing };
+    /// See [`Close`]. `is_handed_over`: another process has taken over.
+    pub fn close(&self, is_handed_over: bool) {
+        let stage = if is_handed_over { Stage::HandedOver } else { Stage::Closing };
         self.0.stage.send_replace(stage);
     }
 }
@@ -140,37 +148,49 @@ impl Endpoint {
             readers.spawn_local(read(Rc::clone(&core), Rc::clone(socket), Rc::clone(&admit)));
         }
         let mut stage = core.stage.subscribe();
+        let mut relayed = QuicProcess::this().relayed();
+        QuicProcess::this().announce(core.key, true);
         while !core.is_done() {
             tokio::select! {
                 Some(datagram) = mail.recv() => core.take(datagram, &*admit),
                 () = core.ended.notified() => {}
                 _ = stage.changed() => {}
+                _ = relayed.changed() => {}
             }
         }
+        QuicProcess::this().announce(core.key, false);
     }
 }
 
-/// Reads a socket for as long as it is this process's to read.
+/// Reads a socket, unless another process does.
 async fn read<A: Admit>(core: Rc<Core>, socket: Rc<Socket>, admit: Rc<A>) {
     let mut room = ReceiveBuffers::new();
     let mut stage = core.stage.subscribe();
-    while *stage.borrow_and_update() != Stage::Relayed {
-        let receive = socket.receive(&mut room, |datagram| core.take(datagram, &*admit));
+    let mut relayed = QuicProcess::this().relayed();
+    loop {
+        let is_relayed = *stage.borrow_and_update() == Stage::HandedOver
+            && relayed.borrow_and_update().contains(&core.key);
         tokio::select! {
-            received = receive => {
-                if let Err(error) = received {
-                    tracing::error!(%error, "HTTP/3 can no longer receive on a socket");
-                    return;
-                }
-            }
+            biased;
             _ = stage.changed() => {}
+            _ = relayed.changed() => {}
+            received = socket.receive(&mut room, |datagram| core.take(datagram, &*admit)), if !is_relayed => {
+                if let Err(error) = received {
+                    tracing::error!(%error, "HTTP/3 cannot receive on a socket; trying again");
+                    tokio::time::sleep(PAUSE).await;
+                }
+                // Even if there is always something to receive, others have their turn.
+                tokio::task::yield_now().await;
+            }
         }
     }
 }
 
 impl Core {
     fn is_done(&self) -> bool {
-        *self.stage.borrow() != Stage::Open && self.connections.borrow().is_empty()
+        *self.stage.borrow() != Stage::Open
+            && self.connections.borrow().is_empty()
+            && !QuicProcess::this().has_older()
     }
 
     /// Gives a datagram to whom it belongs.
@@ -178,7 +198,10 @@ impl Core {
         if let Some(origin) = destination(&datagram.bytes, &self.keys)
             && origin != self.origin
         {
-            return self.forward(origin, datagram);
+            // Of a process that is gone: the client is told.
+            if self.forward(origin, &datagram) {
+                return;
+            }
         }
         let Datagram { remote, local, ecn, bytes } = datagram;
         let outgoing = &mut *self.outgoing.borrow_mut();
@@ -192,25 +215,26 @@ impl Core {
                     connection.take(event);
                 }
             }
-            Some(DatagramEvent::Response(transmit)) => self.send(transmit, outgoing),
+            Some(DatagramEvent::Response(transmit)) => self.send(&transmit, outgoing),
             Some(DatagramEvent::NewConnection(incoming)) => self.decide(incoming, outgoing, admit),
         }
     }
 
-    /// Gives a datagram to the worker, or the process, that has its connection.
-    fn forward(&self, origin: Origin, datagram: Datagram) {
+    /// Gives a datagram to the worker, or the process, that has its connection. Returns false if there is none.
+    fn forward(&self, origin: Origin, datagram: &Datagram) -> bool {
         if origin.generation != self.origin.generation {
-            return QuicProcess::this().relay(self.key, origin, &datagram);
+            return QuicProcess::this().relay(self.key, origin, datagram);
         }
-        if let Some(mailbox) = self.mailboxes.get(usize::from(origin.worker)) {
-            // A full mailbox loses it, as a full socket would.
-            let _ = mailbox.try_send(datagram);
-        }
+        let Some(mailbox) = self.mailboxes.get(usize::from(origin.worker)) else { return false };
+        // A full mailbox loses it, as a full socket would.
+        let _ = mailbox.try_send(datagram.clone());
+        true
     }
 
-    fn send(&self, transmit: Transmit, bytes: &[u8]) {
+    /// Sends an answer that belongs to no connection.
+    fn send(&self, transmit: &Transmit, bytes: &[u8]) {
         if let Some(socket) = self.sockets.first() {
-            socket.send(transmit, bytes);
+            socket.send_or_lose(transmit, bytes);
         }
     }
 
@@ -218,7 +242,9 @@ impl Core {
         let remote = incoming.remote_address();
         let client = SocketAddr::new(remote.ip().to_canonical(), remote.port());
         let verdict = match *self.stage.borrow() {
-            Stage::Closing | Stage::Relayed => Verdict::Refuse,
+            Stage::Closing => Verdict::Refuse,
+            // The client tries again, and reaches the other process.
+            Stage::HandedOver => Verdict::Ignore,
             Stage::Open => admit.judge(client, incoming.remote_address_validated()),
         };
         outgoing.clear();
@@ -242,12 +268,15 @@ impl Core {
                         drop(proto);
                         return admit.begin(Connection::new(shared), place);
                     }
-                    Err(error) => error.response,
+                    Err(error) => {
+                        admit.failed(client, &error.cause);
+                        error.response
+                    }
                 }
             }
         };
         if let Some(transmit) = response {
-            self.send(transmit, outgoing);
+            self.send(&transmit, outgoing);
         }
     }
 

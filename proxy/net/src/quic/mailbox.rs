@@ -12,6 +12,7 @@ use super::process::QuicProcess;
 const WAITING_MAX: usize = 1024;
 
 /// A received datagram.
+#[derive(Clone)]
 pub struct Datagram {
     /// Its sender.
     pub(super) remote: SocketAddr,

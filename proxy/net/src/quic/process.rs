@@ -4,18 +4,19 @@
 //! the old one go to it over a pair of unix sockets, and it answers on the UDP sockets itself. So an upgrade needs no
 //! privilege and no support of the kernel, and no connection notices it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixDatagram as StdUnixDatagram;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::BytesMut;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use quinn_proto::EcnCodepoint;
 use socket2::{Domain, SockRef, Socket, Type};
 use tokio::net::UnixDatagram;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use super::identifier::{Origin, destination};
 use super::keys::QuicKeys;
@@ -37,6 +38,8 @@ pub struct QuicProcess {
     relays: Mutex<BTreeMap<u8, Arc<OwnedFd>>>,
     /// Where datagrams from other processes go, by listener and worker.
     inboxes: Mutex<HashMap<(u64, u8), mpsc::Sender<Datagram>>>,
+    /// Listeners whose sockets the next process reads.
+    relayed: watch::Sender<BTreeSet<u64>>,
 }
 
 /// What a new process needs of an old one.
@@ -70,7 +73,8 @@ impl QuicProcess {
 
     fn new(secret: [u8; 32], generation: u8) -> Self {
         let keys = QuicKeys::new(&secret);
-        Self { secret, keys, generation, relays: Mutex::default(), inboxes: Mutex::default() }
+        let relayed = watch::Sender::default();
+        Self { secret, keys, generation, relays: Mutex::default(), inboxes: Mutex::default(), relayed }
     }
 
     /// The secrets of its endpoints.
@@ -104,6 +108,7 @@ impl QuicProcess {
             let _ = socket.set_send_buffer_size(WAITING_BYTES);
         }
         let mut relays = self.lock_relays();
+        relays.retain(|_, socket| !has_hung_up(socket));
         let mut passed = vec![(self.generation, OwnedFd::from(theirs))];
         for (generation, socket) in relays.iter() {
             passed.push((*generation, socket.try_clone()?));
@@ -114,9 +119,33 @@ impl QuicProcess {
         Ok((QuicEstate { secret: self.secret, generation: self.generation, relays: passed }, receiver))
     }
 
-    /// The new process has failed.
+    /// The new process has failed, or is gone: this one reads its sockets again.
     pub fn recall(&self) {
         self.lock_relays().remove(&self.generation.wrapping_add(1));
+        self.relayed.send_replace(BTreeSet::new());
+    }
+
+    /// Listeners whose sockets the next process reads.
+    pub(super) fn relayed(&self) -> watch::Receiver<BTreeSet<u64>> {
+        self.relayed.subscribe()
+    }
+
+    /// Whether an older process may have connections whose datagrams this one receives.
+    pub(super) fn has_older(&self) -> bool {
+        let next = self.generation.wrapping_add(1);
+        let mut relays = self.lock_relays();
+        relays.retain(|generation, socket| *generation == next || !has_hung_up(socket));
+        relays.keys().any(|generation| *generation != next)
+    }
+
+    /// Tells the process before this one whether this one reads the sockets of a listener.
+    pub(super) fn announce(&self, key: u64, is_reading: bool) {
+        let before = self.generation.wrapping_sub(1);
+        if let Some(socket) = self.lock_relays().get(&before) {
+            let message = [&key.to_le_bytes()[..], &[u8::from(is_reading)]].concat();
+            let _ =
+                SockRef::from(&**socket).send_with_flags(&message, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+        }
     }
 
     /// Registers the mailbox of a worker on the listener with this key.
@@ -124,24 +153,33 @@ impl QuicProcess {
         self.lock_inboxes().insert((key, worker), mailbox);
     }
 
-    /// Sends a datagram to the process that has its connection. It is lost if there is none, or if too many wait.
-    pub(super) fn relay(&self, key: u64, origin: Origin, datagram: &Datagram) {
+    /// Sends a datagram to the process that has its connection. Returns false if there is none. It is lost if too many
+    /// wait.
+    pub(super) fn relay(&self, key: u64, origin: Origin, datagram: &Datagram) -> bool {
         let relays = self.lock_relays();
         // One that is not known may be reached through the next one.
         let next = self.generation.wrapping_add(1);
-        if let Some(socket) = relays.get(&origin.generation).or_else(|| relays.get(&next)) {
-            let _ = SockRef::from(&**socket).send_with_flags(&encode(key, datagram), libc::MSG_DONTWAIT);
-        }
+        let Some(socket) = relays.get(&origin.generation).or_else(|| relays.get(&next)) else { return false };
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        let sent = SockRef::from(&**socket).send_with_flags(&encode(key, datagram), flags);
+        !sent.is_err_and(|error| matches!(error.raw_os_error(), Some(libc::EPIPE | libc::ECONNRESET)))
     }
 
-    /// Gives a datagram from another process to the worker that has its connection.
+    /// Takes what another process says: a datagram for a worker of this one, or which sockets it reads.
     fn deliver(&self, message: &[u8]) {
+        if let Some((key, [is_reading])) = message.split_first_chunk() {
+            let key = u64::from_le_bytes(*key);
+            self.relayed.send_modify(|relayed| match is_reading {
+                0 => _ = relayed.remove(&key),
+                _ => _ = relayed.insert(key),
+            });
+            return;
+        }
         let Some((key, datagram)) = decode(message) else { return };
         let Some(origin) = destination(&datagram.bytes, &self.keys) else { return };
         if origin.generation != self.generation {
-            return self.relay(key, origin, &datagram);
-        }
-        if let Some(mailbox) = self.lock_inboxes().get(&(key, origin.worker)) {
+            self.relay(key, origin, &datagram);
+        } else if let Some(mailbox) = self.lock_inboxes().get(&(key, origin.worker)) {
             let _ = mailbox.try_send(datagram);
         }
     }
@@ -161,12 +199,26 @@ fn receiver(socket: &OwnedFd) -> io::Result<UnixDatagram> {
     UnixDatagram::from_std(socket)
 }
 
-/// Receives what another process sends, until it has ended.
+/// Whether the process at the other end is gone.
+fn has_hung_up(socket: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(socket.as_fd(), PollFlags::empty())];
+    poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+}
+
+/// Receives what the next process sends, until it is gone. From then on, this one reads its sockets again.
+pub async fn receive_from_next(socket: UnixDatagram) {
+    receive_relayed(socket).await;
+    QuicProcess::this().recall();
+}
+
+/// Receives what another process sends, until it is gone.
 pub async fn receive_relayed(socket: UnixDatagram) {
     let mut message = vec![0; MESSAGE_BYTES_MAX];
     while let Ok(count @ 1..) = socket.recv(&mut message).await {
         QuicProcess::this().deliver(&message[..count]);
     }
+    // Endpoints that have waited for an older process may end now.
+    QuicProcess::this().relayed.send_modify(|_| ());
 }
 
 fn bytes_of(address: IpAddr) -> [u8; 16] {

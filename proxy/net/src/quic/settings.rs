@@ -11,7 +11,7 @@ use sluice_core::tls::crypto;
 
 /// The most unidirectional streams of a client at a time: one for control, two of QPACK, and some to be ignored.
 const UNI_STREAMS_MAX: u32 = 8;
-/// The window of a stream before anything is known of it: what a unidirectional stream may send, too.
+/// What may arrive of a handshake before it is read.
 const CRYPTO_BYTES_MAX: usize = 16 * 1024;
 
 /// The parameters that these limits describe.

@@ -71,6 +71,13 @@ impl Socket {
         is_blocked
     }
 
+    /// Sends a datagram that nobody waits for: it is lost if the socket has no room.
+    pub(super) fn send_or_lose(&self, transmit: &Transmit, bytes: &[u8]) {
+        if self.blocked.borrow().is_empty() {
+            self.try_send(transmit, bytes);
+        }
+    }
+
     /// Sends one or several datagrams, now or when there is room.
     pub(super) fn send(self: &Rc<Self>, transmit: Transmit, bytes: &[u8]) {
         let has_room = self.blocked.borrow().is_empty() && self.try_send(&transmit, bytes);
@@ -161,10 +168,9 @@ impl Socket {
         };
         for (buffer, meta) in room.0.chunks_exact(BUFFER_BYTES).zip(&metas[..count]) {
             let ecn = meta.ecn.and_then(|ecn| EcnCodepoint::from_bits(ecn as u8));
-            let mut bytes = BytesMut::from(&buffer[..meta.len]);
-            while !bytes.is_empty() {
-                let one = bytes.split_to(meta.stride.clamp(1, bytes.len()));
-                take(Datagram { remote: meta.addr, local: meta.dst_ip, ecn, bytes: one });
+            // Each by itself: one that is kept must not keep the others.
+            for one in buffer[..meta.len].chunks(meta.stride.max(1)) {
+                take(Datagram { remote: meta.addr, local: meta.dst_ip, ecn, bytes: BytesMut::from(one) });
             }
         }
         Ok(())

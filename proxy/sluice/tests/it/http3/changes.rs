@@ -127,3 +127,37 @@ fn reloads_turn_it_on_and_off() {
         assert_eq!(alt_svc(&site).as_deref(), Some("h3=\":443\"; ma=86400"));
     }
 }
+
+#[test]
+fn a_connection_survives_an_upgrade_that_ends_http3() {
+    let (origin, body) = big();
+    let Some(site) = start(Setup::to_origin(&origin)) else { return };
+    let mut config = site.proxy.config.clone();
+    site.talk(async |sender| {
+        assert_eq!(get(&sender, "/").await.status(), 200);
+        let downloading = tokio::spawn({
+            let sender = sender.clone();
+            async move { download(&sender).await }
+        });
+        tokio::task::yield_now().await;
+        config["listeners"][0]["http3"] = json!("off");
+        site.proxy.rewrite(&config);
+        let _next = upgrade(&site.proxy);
+        assert_same(&downloading.await.unwrap(), &body);
+    });
+}
+
+#[test]
+fn a_connection_survives_two_upgrades() {
+    let (origin, body) = big();
+    let Some(site) = start(Setup::to_origin(&origin).with("workers", 2)) else { return };
+    site.talk(async |sender| {
+        let downloading = tokio::spawn({
+            let sender = sender.clone();
+            async move { download(&sender).await }
+        });
+        tokio::task::yield_now().await;
+        let _processes = [upgrade(&site.proxy), upgrade(&site.proxy)];
+        assert_same(&downloading.await.unwrap(), &body);
+    });
+}

@@ -257,3 +257,73 @@ fn a_hundred_requests_share_a_connection() {
     });
     assert_eq!(site.proxy.metric("sluice_http3_connections_total"), 1.0);
 }
+
+#[test]
+fn a_request_whose_end_follows_has_no_body() {
+    let origin = Origin::saying("x");
+    let Some(site) = start(Setup::to_origin(&origin)) else { return };
+    site.run(async || {
+        let (_endpoint, connection) = site.connect().await;
+        let _control = control(&connection, &frame(raw::SETTINGS, &[])).await;
+        let (mut send, receive) = connection.open_bi().await.unwrap();
+        send.write_all(&raw::head("GET", "/", &[])).await.unwrap();
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+        send.finish().unwrap();
+        assert!(raw::rest(receive).await.unwrap().ends_with(b"x"));
+    });
+    assert_eq!(origin.last().get("transfer-encoding"), None);
+}
+
+/// The response of one request takes all the room that the client's acknowledgements make.
+#[test]
+fn a_head_does_not_wait_for_its_body() {
+    let body = pattern(30_000_000);
+    let (go, gone) = std::sync::mpsc::channel::<()>();
+    let gone = std::sync::Mutex::new(gone);
+    let origin = Origin::playing(move |mut peer| {
+        while let Some(request) = peer.next() {
+            if request.target() == "/big" {
+                peer.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()));
+                peer.send(body.clone());
+            } else {
+                peer.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+                gone.lock().unwrap().recv().unwrap();
+                peer.send("0\r\n\r\n");
+            }
+        }
+    });
+    let Some(site) = start(Setup::to_origin(&origin)) else { return };
+    site.talk(async |sender| {
+        let big = tokio::spawn({
+            let sender = sender.clone();
+            async move { get(&sender, "/big").await.body.len() }
+        });
+        let mut stream = sender.clone().send_request(to("/head").body(()).unwrap()).await.unwrap();
+        stream.finish().await.unwrap();
+        assert_eq!(stream.recv_response().await.unwrap().status(), 200, "before the origin has more");
+        go.send(()).unwrap();
+        assert!(stream.recv_data().await.unwrap().is_none());
+        assert_eq!(big.await.unwrap(), 30_000_000);
+    });
+}
+
+#[test]
+fn large_responses_share_the_connection() {
+    let body = pattern(4_000_000);
+    let origin = Origin::answering(move |_| {
+        [format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()).into_bytes(), body.clone()]
+            .concat()
+    });
+    let Some(site) = start(Setup::to_origin(&origin)) else { return };
+    site.talk(async |sender| {
+        let asked: Vec<_> = (0..8)
+            .map(|_| {
+                let sender = sender.clone();
+                tokio::spawn(async move { get(&sender, "/").await.body.len() })
+            })
+            .collect();
+        for length in asked {
+            assert_eq!(length.await.unwrap(), 4_000_000);
+        }
+    });
+}
