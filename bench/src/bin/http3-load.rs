@@ -31,7 +31,7 @@ struct Options {
     /// Connections.
     #[arg(long, default_value_t = 10)]
     connections: usize,
-    /// Requests under way on each.
+    /// Requests under way on each; without any, the connections are only held.
     #[arg(long, default_value_t = 5)]
     streams: usize,
     /// How long.
@@ -64,6 +64,10 @@ async fn run(options: Options) -> Result<()> {
     }
     let (begun, patience) = (Instant::now(), Duration::from_secs(options.seconds));
     let uri = format!("https://localhost:{}{}", options.address.port(), options.path);
+    if options.streams == 0 {
+        tokio::time::sleep(patience).await;
+        return Ok(());
+    }
     let slots = senders.iter().flat_map(|sender| std::iter::repeat_n(sender, options.streams));
     let slots: Vec<_> =
         slots.map(|sender| tokio::spawn(ask_again(sender.clone(), uri.clone(), begun + patience))).collect();

@@ -59,7 +59,7 @@ fn documented_file_starts_the_demo() {
 
 /// A document that calls every reader.
 pub(super) const EVERY_MAP: &str = "
-limits: {http2: {}}
+limits: {http2: {}, http3: {}}
 kernel: {}
 caches: {a: {}}
 file_cache: {}
@@ -71,7 +71,7 @@ rate_limits: {a: {}}
 tracing: {}
 admin: {}
 acme: {dns_hook: {}, external_account: {}}
-listeners: [{tls: {certificates: [{}], client_auth: {}, acme: {on_demand: {}}}, redirect_to_https: {}, hsts: {}}, {protocol: tls-passthrough}]
+listeners: [{http3: {}, tls: {certificates: [{}], client_auth: {}, acme: {on_demand: {}}}, redirect_to_https: {}, hsts: {}}, {protocol: tls-passthrough}]
 routes:
   - {headers: [{}], query: [{}], not: {headers: [{}]}, access: {}, auth: {basic: {}}, redirect: {}, respond: {}, retry: {}, request_headers: {}, response_headers: {}, cors: {}, error_pages: {}}
   - {auth: {forward: {}}, files: {cache_control: [{}]}, sendfile: {accel: {/a: 1}}, compress: {}}

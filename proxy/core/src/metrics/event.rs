@@ -80,6 +80,14 @@ pub enum Event {
     Http3Refused,
     /// A client was found at another address during its connection.
     Http3Migrated,
+    /// Packets that were sent on HTTP/3 connections.
+    Http3PacketsSent,
+    /// Of these, those that were found to be lost.
+    Http3PacketsLost,
+    /// The round-trip times of HTTP/3 connections at their end, in microseconds.
+    Http3RttUs,
+    /// How many connections that is the sum of.
+    Http3Closed,
     /// A client cancelled too many requests: `limits.http3.resets_max`.
     Http3Resets,
     /// It sent too many frames that do nothing: `limits.http3.control_frames_max`.

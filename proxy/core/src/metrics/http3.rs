@@ -24,6 +24,12 @@ impl State {
         rows.counter("refused", help, event(Event::Http3Refused))?;
         let help = "Changes of a client's address during an HTTP/3 connection.";
         rows.counter("migrations", help, event(Event::Http3Migrated))?;
+        rows.counter("packets_sent", "Packets sent on HTTP/3 connections.", event(Event::Http3PacketsSent))?;
+        let help = "Packets sent on HTTP/3 connections and lost on their way.";
+        rows.counter("packets_lost", help, event(Event::Http3PacketsLost))?;
+        rows.counter("connections_ended", "HTTP/3 connections that have ended.", event(Event::Http3Closed))?;
+        let help = "The last round-trip times of HTTP/3 connections that have ended, in sum.";
+        rows.counter("rtt_microseconds", help, event(Event::Http3RttUs))?;
         let help = "HTTP/3 connections closed for abuse, by kind.";
         let mut family = encoder.encode_descriptor("sluice_http3_abuses", help, None, MetricType::Counter)?;
         for (reason, kind) in [

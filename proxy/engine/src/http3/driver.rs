@@ -87,6 +87,7 @@ pub(crate) async fn serve(terms: &Terms<'_>, mut open: impl FnMut(Rc<Channel>)) 
         next: 0,
     };
     poll_fn(|cx| driver.poll(cx, &mut open)).await;
+    driver.transport.finish(link);
     // The streams notice the end.
     poll_fn(|cx| {
         link.control.register(cx);

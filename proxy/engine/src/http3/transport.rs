@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use sluice_core::metrics::Event;
+use sluice_net::quic::ConnectionStats;
 
 use super::link::Link;
 
@@ -16,12 +17,14 @@ pub(super) struct TransportWatch {
     frames: u64,
     /// Frames with parts of streams that were sent.
     sent: u64,
+    /// Packets that were counted: sent, and lost.
+    packets: (u64, u64),
     remote: SocketAddr,
 }
 
 impl TransportWatch {
     pub(super) fn new(link: &Link) -> Self {
-        Self { turns: 0, frames: 0, sent: 0, remote: link.connection.remote() }
+        Self { turns: 0, frames: 0, sent: 0, packets: (0, 0), remote: link.connection.remote() }
     }
 
     /// Counts frames that a client needs few of, and changes of its address.
@@ -30,7 +33,9 @@ impl TransportWatch {
         if !self.turns.is_multiple_of(LOOK_EVERY) {
             return;
         }
-        let frames = link.connection.stats().frame_rx;
+        let stats = link.connection.stats();
+        self.count_packets(link, &stats);
+        let frames = stats.frame_rx;
         let all = frames.path_challenge
             + frames.new_connection_id
             + frames.retire_connection_id
@@ -45,6 +50,21 @@ impl TransportWatch {
         if std::mem::replace(&mut self.remote, remote) != remote {
             link.metrics.count(Event::Http3Migrated);
         }
+    }
+
+    /// Counts what the connection has brought, at its end.
+    pub(super) fn finish(&mut self, link: &Link) {
+        let stats = link.connection.stats();
+        self.count_packets(link, &stats);
+        link.metrics.count(Event::Http3Closed);
+        link.metrics.add(Event::Http3RttUs, u64::try_from(stats.path.rtt.as_micros()).unwrap_or(u64::MAX));
+    }
+
+    fn count_packets(&mut self, link: &Link, stats: &ConnectionStats) {
+        let now = (stats.path.sent_packets, stats.path.lost_packets);
+        let before = std::mem::replace(&mut self.packets, now);
+        link.metrics.add(Event::Http3PacketsSent, now.0.saturating_sub(before.0));
+        link.metrics.add(Event::Http3PacketsLost, now.1.saturating_sub(before.1));
     }
 
     /// Whether parts of streams were sent since this was last asked.

@@ -21,5 +21,5 @@ pub use identifier::Origin;
 pub use keys::QuicKeys;
 pub use mailbox::{Datagram, Mailboxes, mailboxes};
 pub use process::{QuicEstate, QuicProcess, receive_from_next, receive_relayed};
-pub use quinn_proto::{ConnectionError, ServerConfig, StreamId, TransportErrorCode, VarInt};
+pub use quinn_proto::{ConnectionError, ConnectionStats, ServerConfig, StreamId, TransportErrorCode, VarInt};
 pub use settings::server_config;

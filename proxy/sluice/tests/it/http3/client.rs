@@ -43,8 +43,13 @@ impl Site {
 
     /// Connects, drives the connection, and runs `play`.
     pub(super) fn talk<T>(&self, play: impl AsyncFnOnce(Sender) -> T) -> T {
+        self.talk_through(self.proxy.address_of("main"), play)
+    }
+
+    /// The same by another address, from which datagrams are relayed.
+    pub(super) fn talk_through<T>(&self, address: SocketAddr, play: impl AsyncFnOnce(Sender) -> T) -> T {
         self.run(async || {
-            let (_endpoint, connection) = self.connect().await;
+            let (_endpoint, connection) = self.connect_to(address).await;
             let connection = h3_quinn::Connection::new(connection);
             let (mut driver, sender) = h3::client::new(connection).await.unwrap();
             tokio::spawn(async move { std::future::poll_fn(|cx| driver.poll_close(cx)).await });
@@ -54,9 +59,12 @@ impl Site {
 
     /// A QUIC connection.
     pub(super) async fn connect(&self) -> (Endpoint, Connection) {
+        self.connect_to(self.proxy.address_of("main")).await
+    }
+
+    async fn connect_to(&self, address: SocketAddr) -> (Endpoint, Connection) {
         let endpoint = Endpoint::client(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
-        let connecting =
-            endpoint.connect_with(self.client(), self.proxy.address_of("main"), "a.test").unwrap();
+        let connecting = endpoint.connect_with(self.client(), address, "a.test").unwrap();
         (endpoint.clone(), connecting.await.unwrap())
     }
 

@@ -6,6 +6,7 @@ mod client;
 mod ends;
 mod exchanges;
 mod frames;
+mod network;
 mod raw;
 
 use serde_json::json;
