@@ -34,6 +34,9 @@ use crate::commands;
 use crate::status;
 use crate::status::document::Fixed;
 
+/// The longest wait for workers to tell their last clients that the process ends.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 /// State of the control plane.
 pub(super) struct Control<'a> {
     live: Live,
@@ -259,7 +262,7 @@ impl<'a> Control<'a> {
             let _ = tokio::task::spawn_blocking(close).await;
             joined
         };
-        tokio::select! {
+        let outcome = tokio::select! {
             joined = joined => {
                 if joined.unwrap_or(false) {
                     tracing::info!("drained");
@@ -275,7 +278,11 @@ impl<'a> Control<'a> {
                 tracing::warn!("second signal: stopping without draining");
                 ExitCode::FAILURE
             }
-        }
+        };
+        stage.send_replace(Stage::End);
+        // A worker that is stuck is not waited for.
+        let _ = tokio::time::timeout(LAST_WORDS, stage.closed()).await;
+        outcome
     }
 }
 

@@ -21,6 +21,9 @@ pub enum Stage {
     Drain,
     /// As [`Stage::Drain`], but waiting connections belong to another process, which has the same sockets.
     HandOver,
+    /// The drain took too long, and the process ends: tell the clients that the kernel does not tell, then let go of
+    /// the channel of the stages.
+    End,
 }
 
 /// A command of the control plane to one worker.

@@ -33,7 +33,7 @@ pub struct WorkerControl {
     pub handed: Handed,
 }
 
-/// Runs a worker on this thread until a drain has ended its last connection.
+/// Runs a worker on this thread until a drain has ended its last connection. After [`Stage::End`] it does not return.
 ///
 /// # Errors
 /// The I/O engine could not be created.
@@ -139,13 +139,20 @@ async fn serve(worker: impl FnOnce() -> Worker, listeners: Vec<Bound>, told: Wor
         let _ = accepting.task.await;
     }
     let mut tick = tokio::time::interval(DRAIN_TICK);
-    loop {
-        tick.tick().await;
+    while *stage.borrow_and_update() != Stage::End {
+        tokio::select! {
+            _ = tick.tick() => {}
+            changed = stage.changed() => if changed.is_err() { break },
+        }
         worker.tick();
         if worker.is_done() {
             return;
         }
     }
+    served.datagrams.iter().for_each(|(_, close)| close.end());
+    // The control plane waits for this, and then ends the process.
+    drop(stage);
+    std::future::pending().await
 }
 
 fn obey(door: &AcceptContext, command: Command, served: &mut Served) {

@@ -201,6 +201,15 @@ impl Shared {
         self.wake();
     }
 
+    /// Closes the connection, unless it is closed already, and lets `send` take its last packet.
+    pub(super) fn end(&self, code: u64, send: impl FnOnce(&mut quinn_proto::Connection)) {
+        let proto = &mut self.state.borrow_mut().proto;
+        if !proto.is_closed() {
+            proto.close(Instant::now(), number(code), Bytes::new());
+            send(proto);
+        }
+    }
+
     /// Makes the driver run.
     fn wake(&self) {
         self.is_due.set(true);

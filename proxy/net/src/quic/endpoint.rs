@@ -26,6 +26,9 @@ use super::socket::{ReceiveBuffers, Socket};
 /// Between two attempts on a socket that fails.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// The code of an end that is nobody's fault: H3_NO_ERROR (RFC 9114 section 8.1).
+const NO_ERROR: u64 = 0x100;
+
 /// Decides about new connections.
 pub trait Admit: 'static {
     /// What a connection holds from its admission to its end.
@@ -97,6 +100,20 @@ impl Close {
     pub fn close(&self, is_handed_over: bool) {
         let stage = if is_handed_over { Stage::HandedOver } else { Stage::Closing };
         self.0.stage.send_replace(stage);
+    }
+
+    /// Closes the connections that are left, as the process ends. Their clients would wait for a timeout otherwise: the
+    /// kernel, which ends those of TCP, knows nothing of them.
+    pub fn end(&self) {
+        let mut outgoing = Vec::new();
+        for shared in self.0.connections.borrow().values() {
+            shared.end(NO_ERROR, |proto| {
+                outgoing.clear();
+                if let Some(transmit) = proto.poll_transmit(Instant::now(), 1, &mut outgoing) {
+                    self.0.send(&transmit, &outgoing);
+                }
+            });
+        }
     }
 }
 

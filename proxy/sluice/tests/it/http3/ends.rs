@@ -108,6 +108,38 @@ fn a_drain_lets_streams_finish() {
     assert!(site.proxy.wait().success());
 }
 
+/// The kernel ends connections of TCP with the process; those of QUIC would be silent until a timeout.
+#[test]
+fn clients_are_told_when_a_drain_times_out() {
+    let origin = Origin::playing(|mut peer| {
+        peer.next().unwrap();
+        peer.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
+        peer.rest();
+    });
+    for second in [false, true] {
+        let timeout_ms = if second { 600_000 } else { 50 };
+        let Some(mut site) = start(Setup::to_origin(&origin).with("drain_timeout_ms", timeout_ms)) else {
+            return;
+        };
+        let code = site.run(async || {
+            let (_endpoint, connection) = site.connect().await;
+            let _control = control(&connection, &frame(raw::SETTINGS, &[])).await;
+            let (mut send, mut receive) = connection.open_bi().await.unwrap();
+            send.write_all(&head("GET", "/", &[])).await.unwrap();
+            send.finish().unwrap();
+            receive.read_chunk(100, true).await.unwrap();
+            site.proxy.signal(Signal::SIGTERM);
+            if second {
+                site.proxy.wait_for("draining");
+                site.proxy.signal(Signal::SIGTERM);
+            }
+            closed(&connection).await
+        });
+        assert_eq!(code, 0x100);
+        assert_eq!(site.proxy.wait().code(), Some(i32::from(second)));
+    }
+}
+
 #[test]
 fn a_late_head_is_reset() {
     let limits = json!({"limits": {"header_timeout_ms": 100}});
