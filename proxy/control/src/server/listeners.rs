@@ -156,7 +156,16 @@ impl Listeners {
             let address = known.listening.current().config.address.clone();
             let sockets = bind_datagrams(&address, &known.configured, self.workers.len(), Vec::new());
             let name = &config.name;
-            let failed = |error| format!("listener {name} cannot serve HTTP/3 on {address}: {error}");
+            let failed = |error: io::Error| {
+                let hint = match error.kind() {
+                    io::ErrorKind::AddrInUse => {
+                        "; if HTTP/3 was turned off a moment ago, its last connections still use the port: reload \
+                         again when they have ended"
+                    }
+                    _ => "",
+                };
+                format!("listener {name} cannot serve HTTP/3 on {address}: {error}{hint}")
+            };
             opened.push((Arc::clone(&known.listening), sockets.map_err(failed)?));
         }
         Ok(opened)

@@ -129,6 +129,35 @@ fn reloads_turn_it_on_and_off() {
 }
 
 #[test]
+fn a_download_keeps_the_port_of_http3_that_is_turned_off() {
+    let (origin, body) = big();
+    let Some(site) = start(Setup::to_origin(&origin).with("workers", 1)) else { return };
+    let (mut off, on) = (site.proxy.config.clone(), site.proxy.config.clone());
+    off["listeners"][0]["http3"] = json!("off");
+    let got = site.talk(async |sender| {
+        let mut stream = sender.clone().send_request(to("/big").body(()).unwrap()).await.unwrap();
+        stream.finish().await.unwrap();
+        stream.recv_response().await.unwrap();
+        assert_eq!(site.proxy.reload(&off).0, Some(0));
+        let (code, said) = site.proxy.reload(&on);
+        assert!(said.contains("its last connections still use the port"), "{said}");
+        assert_ne!(code, Some(0));
+        let mut body = Vec::new();
+        while let Some(mut data) = stream.recv_data().await.unwrap() {
+            body.extend_from_slice(&data.copy_to_bytes(data.remaining()));
+        }
+        body
+    });
+    assert_same(&got, &body);
+    poll("HTTP/3 again", || (site.proxy.reload(&on).0 == Some(0)).then_some(()));
+    site.run(async || {
+        let (_endpoint, connection) = site.connect().await;
+        let _control = control(&connection, &frame(raw::SETTINGS, &[])).await;
+        assert!(exchange(&connection, &head("GET", "/", &[])).await.is_ok());
+    });
+}
+
+#[test]
 fn a_connection_survives_an_upgrade_that_ends_http3() {
     let (origin, body) = big();
     let Some(site) = start(Setup::to_origin(&origin)) else { return };
