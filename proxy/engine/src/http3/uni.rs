@@ -137,7 +137,7 @@ impl UniStream {
                     match frame {
                         ControlFrame::Priority(id, priority) => note(link, id, priority, next)?,
                         ControlFrame::GoAway => link.is_leaving.set(true),
-                        ControlFrame::Settings(_) | ControlFrame::Nothing => {}
+                        ControlFrame::Nothing => {}
                     }
                 }
                 Ok(())

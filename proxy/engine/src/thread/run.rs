@@ -93,7 +93,10 @@ impl Served {
         sockets: DatagramSockets,
     ) {
         match datagrams::begin(door, listening, sockets) {
-            Ok(close) => self.datagrams.push((Arc::downgrade(listening), close)),
+            Ok(close) => {
+                self.datagrams.retain(|(_, close)| !close.has_ended());
+                self.datagrams.push((Arc::downgrade(listening), close));
+            }
             Err(error) => {
                 let name = &listening.current().config.name;
                 tracing::error!(listener = name, %error, "cannot serve HTTP/3");
@@ -102,8 +105,8 @@ impl Served {
     }
 
     fn close_datagrams(&mut self, listening: &Arc<Listening>) {
-        let is_closed = |(known, _): &mut (Weak<Listening>, Close)| known.as_ptr() == Arc::as_ptr(listening);
-        self.datagrams.extract_if(.., is_closed).for_each(|(_, close)| close.close(false));
+        let of_listener = |(known, _): &&(Weak<Listening>, Close)| known.as_ptr() == Arc::as_ptr(listening);
+        self.datagrams.iter().filter(of_listener).for_each(|(_, close)| close.close(false));
     }
 }
 

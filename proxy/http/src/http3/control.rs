@@ -3,7 +3,7 @@
 use super::code::Http3Code;
 use super::frame::{FrameKind, FrameReader, Step};
 use super::priority::Priority;
-use super::settings::PeerSettings;
+use super::settings;
 use super::varint::read_varint;
 
 /// The most bytes of a control frame that mean something: settings, or a priority.
@@ -12,13 +12,11 @@ const FRAME_BYTES_MAX: usize = 4096;
 /// A frame on the control stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ControlFrame {
-    /// The client's settings, once, before everything else.
-    Settings(PeerSettings),
-    /// The client takes no more pushed responses.
+    /// The client takes no more pushed responses. Clients send it as they leave.
     GoAway,
     /// The priority of the request on a stream.
     Priority(u64, Priority),
-    /// A frame that changes nothing for a server that pushes nothing.
+    /// A frame that changes nothing for a server that pushes nothing, such as the client's settings.
     Nothing,
 }
 
@@ -85,7 +83,7 @@ impl ControlReader {
 
     fn frame(&mut self, kind: FrameKind, payload: &[u8]) -> Result<ControlFrame, Http3Code> {
         match kind {
-            FrameKind::Settings => PeerSettings::read(payload).map(ControlFrame::Settings),
+            FrameKind::Settings => settings::check(payload).map(|()| ControlFrame::Nothing),
             FrameKind::GoAway => {
                 let id = only_number(payload)?;
                 if self.goaway.replace(id).is_some_and(|before| id > before) {
@@ -143,7 +141,7 @@ mod tests {
 
     fn after_settings(bytes: &[u8]) -> Result<Vec<ControlFrame>, Http3Code> {
         let mut frames = read(&[&SETTINGS, bytes].concat())?;
-        assert_eq!(frames.remove(0), ControlFrame::Settings(PeerSettings::default()));
+        assert_eq!(frames.remove(0), ControlFrame::Nothing);
         Ok(frames)
     }
 

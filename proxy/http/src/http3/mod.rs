@@ -25,7 +25,7 @@ pub use frame::{FrameKind, FrameReader, Step};
 pub use message::{MessagePart, MessageReader};
 pub use priority::Priority;
 pub use request::{Http3Request, Malformed};
-pub use settings::{PeerSettings, Settings};
+pub use settings::Settings;
 pub use varint::{push_varint, read_varint};
 
 /// Types of unidirectional streams (RFC 9114 section 6.2, RFC 9204 section 4.2).

@@ -42,42 +42,30 @@ impl Settings {
     }
 }
 
-/// What the client announces, as far as it matters to a server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PeerSettings {
-    /// The most bytes of a field section that it takes; `None` is any number.
-    pub field_section_bytes_max: Option<u64>,
-}
-
-impl PeerSettings {
-    /// Reads the payload of a SETTINGS frame.
-    ///
-    /// # Errors
-    /// It is malformed, has a setting twice or one that is forbidden.
-    pub fn read(mut payload: &[u8]) -> Result<Self, Http3Code> {
-        let (mut settings, mut seen) = (Self::default(), Vec::new());
-        while !payload.is_empty() {
-            let mut number = || {
-                let (number, size) = read_varint(payload).ok_or(Http3Code::FrameError)?;
-                payload = &payload[size..];
-                Ok(number)
-            };
-            let (id, value) = (number()?, number()?);
-            if seen.contains(&id) || RESERVED.contains(&id) {
-                return Err(Http3Code::SettingsError);
-            }
-            if seen.len() == SETTINGS_MAX {
-                return Err(Http3Code::ExcessiveLoad);
-            }
-            seen.push(id);
-            match (id, value) {
-                (MAX_FIELD_SECTION_SIZE, bytes) => settings.field_section_bytes_max = Some(bytes),
-                (ENABLE_CONNECT_PROTOCOL, 2..) => return Err(Http3Code::SettingsError),
-                _ => {}
-            }
+/// Checks the payload of a client's SETTINGS frame. What it announces changes nothing: sluice fills no dynamic
+/// table, and a client resets a response whose head is too large for it.
+///
+/// # Errors
+/// It is malformed, has a setting twice or one that is forbidden.
+pub(super) fn check(mut payload: &[u8]) -> Result<(), Http3Code> {
+    let mut seen = Vec::new();
+    while !payload.is_empty() {
+        let mut number = || {
+            let (number, size) = read_varint(payload).ok_or(Http3Code::FrameError)?;
+            payload = &payload[size..];
+            Ok(number)
+        };
+        let (id, value) = (number()?, number()?);
+        let is_invalid = id == ENABLE_CONNECT_PROTOCOL && value > 1;
+        if is_invalid || seen.contains(&id) || RESERVED.contains(&id) {
+            return Err(Http3Code::SettingsError);
         }
-        Ok(settings)
+        if seen.len() == SETTINGS_MAX {
+            return Err(Http3Code::ExcessiveLoad);
+        }
+        seen.push(id);
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -85,13 +73,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_are_read_as_written() {
+    fn own_settings_are_valid_and_violations_are_not() {
         let frame = Settings { field_section_bytes_max: 40_000 }.frame();
         assert_eq!(frame[0], 4);
-        let read = PeerSettings::read(&frame[2..]);
-        assert_eq!(read, Ok(PeerSettings { field_section_bytes_max: Some(40_000) }));
-        assert_eq!(PeerSettings::read(&[]), Ok(PeerSettings::default()));
-        assert_eq!(PeerSettings::read(&[0x21, 0x05]), Ok(PeerSettings::default()), "unknown");
+        assert_eq!(check(&frame[2..]), Ok(()));
+        assert_eq!(check(&[]), Ok(()));
+        assert_eq!(check(&[0x21, 0x05]), Ok(()), "unknown");
         for (payload, code) in [
             (&[0x06][..], Http3Code::FrameError),
             (&[0x06, 0x40], Http3Code::FrameError),
@@ -99,7 +86,7 @@ mod tests {
             (&[0x02, 0x00], Http3Code::SettingsError),
             (&[0x08, 0x02], Http3Code::SettingsError),
         ] {
-            assert_eq!(PeerSettings::read(payload), Err(code), "{payload:x?}");
+            assert_eq!(check(payload), Err(code), "{payload:x?}");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -92,25 +92,37 @@ enum Stage {
 }
 
 /// Makes an endpoint accept no more connections, and end with its last one.
-#[derive(Clone)]
-pub struct Close(Rc<Core>);
+pub struct Close(Weak<Core>);
 
 impl Close {
     /// See [`Close`]. `is_handed_over`: another process has taken over.
     pub fn close(&self, is_handed_over: bool) {
-        let stage = if is_handed_over { Stage::HandedOver } else { Stage::Closing };
-        self.0.stage.send_replace(stage);
+        let wanted = if is_handed_over { Stage::HandedOver } else { Stage::Closing };
+        let Some(core) = self.0.upgrade() else { return };
+        core.stage.send_if_modified(|stage| {
+            let is_open = *stage == Stage::Open;
+            if is_open {
+                *stage = wanted;
+            }
+            is_open
+        });
+    }
+
+    /// Whether the endpoint has ended.
+    pub fn has_ended(&self) -> bool {
+        self.0.strong_count() == 0
     }
 
     /// Closes the connections that are left, as the process ends. Their clients would wait for a timeout otherwise: the
     /// kernel, which ends those of TCP, knows nothing of them.
     pub fn end(&self) {
+        let Some(core) = self.0.upgrade() else { return };
         let mut outgoing = Vec::new();
-        for shared in self.0.connections.borrow().values() {
+        for shared in core.connections.borrow().values() {
             shared.end(NO_ERROR, |proto| {
                 outgoing.clear();
                 if let Some(transmit) = proto.poll_transmit(Instant::now(), 1, &mut outgoing) {
-                    self.0.send(&transmit, &outgoing);
+                    core.send(&transmit, &outgoing);
                 }
             });
         }
@@ -154,7 +166,7 @@ impl Endpoint {
 
     /// Ends the endpoint from elsewhere.
     pub fn close(&self) -> Close {
-        Close(Rc::clone(&self.core))
+        Close(Rc::downgrade(&self.core))
     }
 
     /// Receives until the endpoint was closed and its last connection has ended.

@@ -1,7 +1,5 @@
 //! A correct HTTP/2 client.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use h2::client::{Builder, SendRequest};
 use h2::{RecvStream, SendStream};
@@ -9,24 +7,7 @@ use http::request;
 use http::{HeaderMap, Request, Response};
 use tokio::net::TcpStream;
 
-use crate::support::{PATIENCE, Proxy};
-
-/// A response.
-pub(super) struct Answer {
-    pub(super) head: Response<()>,
-    pub(super) body: Vec<u8>,
-    pub(super) trailers: Option<HeaderMap>,
-}
-
-impl Answer {
-    pub(super) fn status(&self) -> u16 {
-        self.head.status().as_u16()
-    }
-
-    pub(super) fn get(&self, name: &str) -> Option<&str> {
-        self.head.headers().get(name).map(|value| value.to_str().unwrap())
-    }
-}
+use crate::support::{Answer, PATIENCE, Proxy};
 
 /// Connects, drives the connection, and runs `play`.
 pub(super) fn talk<T>(proxy: &Proxy, play: impl AsyncFnOnce(SendRequest<Bytes>) -> T) -> T {
@@ -50,13 +31,6 @@ pub(super) fn talk_by<T>(
         };
         tokio::time::timeout(PATIENCE, playing).await.expect("timed out")
     })
-}
-
-/// Waits for something that happens in another task.
-pub(super) async fn until(is_so: impl Fn() -> bool) {
-    while !is_so() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 /// A request to this path.

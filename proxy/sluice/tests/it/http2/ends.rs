@@ -7,10 +7,10 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use super::client::{answer, get, talk, to, until};
+use super::client::{answer, get, talk, to};
 use super::frames::{GOAWAY, PING, PROTOCOL_ERROR, Raw, SETTINGS};
 use super::setup;
-use crate::support::{Origin, PATIENCE, ok, poll};
+use crate::support::{Origin, PATIENCE, ok, poll, until};
 
 #[test]
 fn a_drain_lets_streams_finish() {

@@ -12,24 +12,6 @@ use super::client::{answer, ask, get, piece, post, talk, to};
 use super::setup;
 use crate::support::{Origin, assert_same, ok, pattern};
 
-/// Responds with the received body, in the same framing.
-fn echo() -> Origin {
-    Origin::answering(|request| {
-        let mut answer = match request.get("transfer-encoding") {
-            Some(_) => {
-                format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n", request.body.len())
-            }
-            None => format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", request.body.len()),
-        }
-        .into_bytes();
-        answer.extend_from_slice(&request.body);
-        if request.get("transfer-encoding").is_some() {
-            answer.extend_from_slice(b"\r\n0\r\n\r\n");
-        }
-        answer
-    })
-}
-
 #[test]
 fn a_request_is_an_ordinary_exchange() {
     let origin = Origin::saying("hello");
@@ -49,7 +31,7 @@ fn a_request_is_an_ordinary_exchange() {
 
 #[test]
 fn bodies_with_and_without_length_are_forwarded() {
-    let Some(proxy) = setup(&echo()).start() else { return };
+    let Some(proxy) = setup(&Origin::echoing()).start() else { return };
     let body = pattern(3_000_000);
     talk(&proxy, async |sender| {
         for length in [0, 1, 5000, 100_000, body.len()] {

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use bytes::Bytes;
 use h2::client::Builder;
 
-use super::client::{get, piece, talk_by, to, until};
+use super::client::{get, piece, talk_by, to};
 use super::server::{Asked, Server};
 use super::upstream::setup;
+use crate::support::until;
 
 /// As much as a stream's window allows.
 const WINDOW: usize = 128 * 1024;

@@ -7,9 +7,9 @@ use bytes::Bytes;
 use h2::Reason;
 use h2::client::Builder;
 
-use super::client::{Answer, answer, get, piece, send, talk, talk_by, to, until};
+use super::client::{answer, get, piece, send, talk, talk_by, to};
 use super::setup;
-use crate::support::{Origin, assert_same, ok, pattern};
+use crate::support::{Answer, Origin, assert_same, ok, pattern, until};
 
 #[test]
 fn a_hundred_streams_are_served_at_once() {

@@ -4,10 +4,9 @@ use std::net::UdpSocket;
 
 use serde_json::json;
 
-use super::client::until;
 use super::raw::{closed, control, exchange, frame, head};
 use super::{raw, start, start_with};
-use crate::support::{Origin, Setup};
+use crate::support::{Origin, Setup, until};
 
 const EXCESSIVE_LOAD: u64 = 0x107;
 

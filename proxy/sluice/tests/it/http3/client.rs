@@ -2,37 +2,19 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use h3::client::SendRequest;
 use h3_quinn::OpenStreams;
-use http::{HeaderMap, Request, Response, request};
+use http::{HeaderMap, Request, request};
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{ClientConfig, Connection, Endpoint};
 
 use super::Site;
-use crate::support::PATIENCE;
+use crate::support::{Answer, PATIENCE};
 
 pub(super) type Sender = SendRequest<OpenStreams, Bytes>;
 pub(super) type Stream = h3::client::RequestStream<h3_quinn::BidiStream<Bytes>, Bytes>;
-
-/// A response.
-pub(super) struct Answer {
-    pub(super) head: Response<()>,
-    pub(super) body: Vec<u8>,
-    pub(super) trailers: Option<HeaderMap>,
-}
-
-impl Answer {
-    pub(super) fn status(&self) -> u16 {
-        self.head.status().as_u16()
-    }
-
-    pub(super) fn get(&self, name: &str) -> Option<&str> {
-        self.head.headers().get(name).map(|value| value.to_str().unwrap())
-    }
-}
 
 impl Site {
     /// Runs `play` with a runtime, for a bounded time.
@@ -73,13 +55,6 @@ impl Site {
         let mut tls = self.authority.client();
         tls.alpn_protocols = vec![b"h3".to_vec()];
         ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap()))
-    }
-}
-
-/// Waits for something that happens elsewhere.
-pub(super) async fn until(is_so: impl Fn() -> bool) {
-    while !is_so() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 

@@ -6,10 +6,10 @@ use bytes::Buf;
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use super::client::{get, to, until};
+use super::client::{get, to};
 use super::raw::{closed, control, exchange, frame, head};
 use super::{raw, start, start_with};
-use crate::support::{Origin, Setup, ok, pattern};
+use crate::support::{Origin, Setup, ok, pattern, until};
 
 #[test]
 fn a_cancelled_request_reaches_the_origin() {
@@ -116,7 +116,7 @@ fn clients_are_told_when_a_drain_times_out() {
         peer.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
         peer.rest();
     });
-    for second in [false, true] {
+    for (second, reloaded) in [(false, false), (true, false), (false, true)] {
         let timeout_ms = if second { 600_000 } else { 50 };
         let Some(mut site) = start(Setup::to_origin(&origin).with("drain_timeout_ms", timeout_ms)) else {
             return;
@@ -128,6 +128,11 @@ fn clients_are_told_when_a_drain_times_out() {
             send.write_all(&head("GET", "/", &[])).await.unwrap();
             send.finish().unwrap();
             receive.read_chunk(100, true).await.unwrap();
+            if reloaded {
+                let mut config = site.proxy.config.clone();
+                config["listeners"][0]["http3"] = json!("off");
+                assert_eq!(site.proxy.reload(&config).0, Some(0));
+            }
             site.proxy.signal(Signal::SIGTERM);
             if second {
                 site.proxy.wait_for("draining");

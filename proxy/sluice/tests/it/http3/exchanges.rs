@@ -9,24 +9,6 @@ use super::raw::{DATA, control, frame, section};
 use super::{raw, start, start_with};
 use crate::support::{Origin, Setup, Wire, assert_same, ok, pattern};
 
-/// Responds with the received body, in the same framing.
-fn echo() -> Origin {
-    Origin::answering(|request| {
-        let mut answer = match request.get("transfer-encoding") {
-            Some(_) => {
-                format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n", request.body.len())
-            }
-            None => format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", request.body.len()),
-        }
-        .into_bytes();
-        answer.extend_from_slice(&request.body);
-        if request.get("transfer-encoding").is_some() {
-            answer.extend_from_slice(b"\r\n0\r\n\r\n");
-        }
-        answer
-    })
-}
-
 #[test]
 fn a_request_is_an_ordinary_exchange() {
     let origin = Origin::saying("hello");
@@ -69,7 +51,7 @@ fn clients_over_tcp_learn_of_it() {
 
 #[test]
 fn bodies_with_and_without_length_are_forwarded() {
-    let Some(site) = start(Setup::to_origin(&echo())) else { return };
+    let Some(site) = start(Setup::to_origin(&Origin::echoing())) else { return };
     let body = pattern(3_000_000);
     site.talk(async |sender| {
         for length in [0, 1, 5000, 100_000, body.len()] {

@@ -1,5 +1,6 @@
 //! The parts of the tests: the proxy as a process, scripted origins, and clients that exchange raw bytes.
 
+mod answer;
 mod origin;
 mod proxy;
 mod secure;
@@ -13,6 +14,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+pub(crate) use answer::{Answer, until};
 pub(crate) use origin::{Dead, Origin, Peer, ok};
 pub(crate) use proxy::{ASSISTS, Proxy, RUNTIME, Setup, allowed_cores};
 pub(crate) use secure::{Authority, Identity, Secure};

@@ -120,6 +120,27 @@ impl Origin {
         Self::answering(move |_| ok(body))
     }
 
+    /// Responds to every request with the received body, in the same framing.
+    pub(crate) fn echoing() -> Self {
+        Self::answering(|request| {
+            let mut answer = match request.get("transfer-encoding") {
+                Some(_) => {
+                    format!(
+                        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n",
+                        request.body.len()
+                    )
+                }
+                None => format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", request.body.len()),
+            }
+            .into_bytes();
+            answer.extend_from_slice(&request.body);
+            if request.get("transfer-encoding").is_some() {
+                answer.extend_from_slice(b"\r\n0\r\n\r\n");
+            }
+            answer
+        })
+    }
+
     /// Connections accepted so far.
     pub(crate) fn connections(&self) -> usize {
         self.seen.lock().unwrap().connections
