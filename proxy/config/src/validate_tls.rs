@@ -4,7 +4,7 @@ use super::https::PRELOAD_AGE_S;
 use super::path::Path;
 use super::problem::Problems;
 use super::tls::CIPHER_SUITES;
-use super::{Address, ClientAuthMode, Listener, Protocol, ProxyProtocol, Tls};
+use super::{Address, ClientAuthMode, Listener, Protocol, ProxyProtocol, Tls, TlsVersion};
 
 /// Reports conflicts between the keys of one listener.
 pub(super) fn check(listener: &Listener, path: &Path, problems: &Problems) {
@@ -43,6 +43,12 @@ fn check_http3(listener: &Listener, path: &Path, problems: &Problems) {
         "HTTP/3 needs a UDP port, which a unix socket has not; remove it"
     } else if listener.proxy_protocol != ProxyProtocol::Off {
         "a proxy in front that sends PROXY protocol headers forwards no UDP; remove it"
+    } else if listener
+        .tls
+        .as_ref()
+        .is_some_and(|tls| has_suite(tls, tls.min_version) && !has_suite(tls, TlsVersion::V13))
+    {
+        "none of tls.cipher_suites is for TLS 1.3, which HTTP/3 needs; add one that is"
     } else {
         return;
     };
@@ -62,11 +68,15 @@ fn check_tls(tls: &Tls, path: &Path, problems: &Problems) {
         }
         _ => {}
     }
-    let usable = |name: &String| {
-        CIPHER_SUITES.iter().any(|(known, version)| known == name && *version >= tls.min_version)
-    };
-    if !tls.cipher_suites.is_empty() && !tls.cipher_suites.iter().any(usable) {
+    if !has_suite(tls, tls.min_version) {
         let message = format!("none of these is for TLS {} or later; add one that is", tls.min_version);
         problems.add(&path.key("cipher_suites"), message);
     }
+}
+
+/// Whether a cipher suite is allowed that this version or a later one has.
+fn has_suite(tls: &Tls, min_version: TlsVersion) -> bool {
+    let usable =
+        |name: &String| CIPHER_SUITES.iter().any(|(known, version)| known == name && *version >= min_version);
+    tls.cipher_suites.is_empty() || tls.cipher_suites.iter().any(usable)
 }

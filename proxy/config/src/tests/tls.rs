@@ -111,6 +111,25 @@ fn mistakes_name_the_key_and_what_to_write() {
         let found = said(&tls(keys));
         assert!(found.len() == 1 && found[0].contains(expected), "{keys}: {found:?}");
     }
+    let of_http3 = [
+        ("", "http3: only an http listener with tls can speak HTTP/3"),
+        ("protocol: tcp, cluster: a, ", "http3: only an http listener with tls can speak HTTP/3"),
+        ("proxy_protocol: any, tls: {CERTIFICATE}, ", "http3: a proxy in front"),
+        (
+            "tls: {CERTIFICATE, cipher_suites: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256]}, ",
+            "http3: none of tls.cipher_suites is for TLS 1.3",
+        ),
+    ];
+    for (keys, expected) in of_http3 {
+        let keys = keys.replace("CERTIFICATE", CERTIFICATE);
+        let found = said(&listener(&format!("{keys}http3: auto")));
+        assert!(found.len() == 1 && found[0].contains(expected), "{keys}: {found:?}");
+    }
+    let found = said(&listener("tls: {CERTIFICATE}, http3: never").replace("CERTIFICATE", CERTIFICATE));
+    assert!(found.len() == 1 && found[0].contains("http3: \"never\""), "{found:?}");
+    let unix = format!("listeners: [{{address: 'unix:/run/s.sock', tls: {{{CERTIFICATE}}}, http3: auto}}]\n");
+    let found = said(&format!("{unix}clusters: {{default: {{endpoints: ['127.0.0.1:1']}}}}\n"));
+    assert!(found.len() == 1 && found[0].contains("http3: HTTP/3 needs a UDP port"), "{found:?}");
     let found = said(&listener(&format!("tls: {{{CERTIFICATE}}}, hsts: {{preload: true}}")));
     assert!(
         found[0].contains("hsts.preload: the preload list requires include_subdomains: true"),
