@@ -343,6 +343,14 @@ impl Rows<'_, '_> {
         count(&mut self.encoder.encode_descriptor(&name, help, None, MetricType::Counter)?, n)
     }
 
+    /// The encoder appends `_seconds_total` to the name.
+    pub(super) fn seconds(&mut self, name: &str, help: &str, seconds: f64) -> fmt::Result {
+        let name = format!("{}{name}", self.prefix);
+        let unit = Some(&Unit::Seconds);
+        let mut metric = self.encoder.encode_descriptor(&name, help, unit, MetricType::Counter)?;
+        metric.encode_counter::<NoLabelSet, f64, f64>(&seconds, None)
+    }
+
     pub(super) fn gauge(&mut self, name: &str, help: &str, n: u64) -> fmt::Result {
         let name = format!("{}{name}", self.prefix);
         self.encoder.encode_descriptor(&name, help, None, MetricType::Gauge)?.encode_gauge(&n)

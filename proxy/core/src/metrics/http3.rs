@@ -29,7 +29,7 @@ impl State {
         rows.counter("packets_lost", help, event(Event::Http3PacketsLost))?;
         rows.counter("connections_ended", "HTTP/3 connections that have ended.", event(Event::Http3Closed))?;
         let help = "The last round-trip times of HTTP/3 connections that have ended, in sum.";
-        rows.counter("rtt_microseconds", help, event(Event::Http3RttUs))?;
+        rows.seconds("rtt", help, event(Event::Http3RttUs) as f64 / 1e6)?;
         let help = "HTTP/3 connections closed for abuse, by kind.";
         let mut family = encoder.encode_descriptor("sluice_http3_abuses", help, None, MetricType::Counter)?;
         for (reason, kind) in [

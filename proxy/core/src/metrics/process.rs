@@ -3,9 +3,11 @@
 use std::{fmt, fs};
 
 use nix::sys::resource::{Resource, getrlimit};
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
+
+use super::encode::Rows;
 
 /// Numbers of this process; `None` if the system does not provide one.
 #[derive(Debug, Default, PartialEq)]
@@ -60,8 +62,7 @@ impl Process {
             return Ok(());
         };
         let help = "CPU time, user and system.";
-        let mut metric = encoder.encode_descriptor("process_cpu", help, seconds, MetricType::Counter)?;
-        metric.encode_counter::<NoLabelSet, f64, f64>(&cpu, None)
+        Rows { encoder, prefix: "process_" }.seconds("cpu", help, cpu)
     }
 }
 

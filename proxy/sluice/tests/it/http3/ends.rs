@@ -9,7 +9,7 @@ use serde_json::json;
 use super::client::{get, to};
 use super::raw::{closed, control, exchange, frame, head};
 use super::{raw, start, start_with};
-use crate::support::{Origin, Setup, ok, pattern, until};
+use crate::support::{Origin, Setup, ok, pattern, poll, until};
 
 #[test]
 fn a_cancelled_request_reaches_the_origin() {
@@ -224,4 +224,6 @@ fn a_client_that_leaves_is_let_go() {
         assert!(raw::rest(receive).await.unwrap().ends_with(b"x"), "what is open is served");
         assert_eq!(closed(&connection).await, 0x100);
     });
+    poll("the end", || (site.proxy.metric("sluice_http3_connections_ended_total") == 1.0).then_some(()));
+    assert!(site.proxy.metric("sluice_http3_rtt_seconds_total") > 0.0);
 }
