@@ -1,6 +1,6 @@
-//! The cases of a corpus for a run: all, one in several, or those that HTTP/2 can express.
+//! The cases of a corpus for a run: all, one in several, or those that HTTP/2 and HTTP/3 can express.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,15 +9,15 @@ use anyhow::{Context, Result, ensure};
 use data_encoding::BASE64;
 use serde_json::Value;
 
-use super::relay::{Message, translate};
+use super::relay::{Message, Planned, translate};
 
 /// What the runner gets instead of the whole corpus.
 #[derive(Default)]
 pub(super) struct Chosen {
     /// The file, if it is not the runner's own.
     pub(super) file: Option<PathBuf>,
-    /// Each case in HTTP/2, by its bytes.
-    pub(super) plans: HashMap<Vec<u8>, Vec<Message>>,
+    /// The cases as messages.
+    pub(super) plans: Planned,
     /// How many cases there are, and why the others are left out.
     pub(super) note: String,
 }
@@ -45,13 +45,13 @@ pub(super) fn every(every: usize, corpus: &Path, out: PathBuf) -> Result<Chosen>
     Ok(Chosen { file: Some(out), note, ..Chosen::default() })
 }
 
-/// One in `every` of the cases that HTTP/2 can express; in a corpus of responses, those whose requests it can express.
+/// One in `every` of the cases that HTTP/2 and HTTP/3 can express; in a corpus of responses, those whose requests it can express.
 ///
 /// # Errors
 /// When a file cannot be read or written, or a case is not understood.
 pub(super) fn expressible(every: usize, corpus: &Path, out: PathBuf) -> Result<Chosen> {
     let text = inflated(corpus)?;
-    let mut plans = HashMap::new();
+    let mut plans = Planned::new();
     let mut kept = Vec::new();
     let mut left = BTreeMap::<&str, usize>::new();
     for line in text.lines() {
@@ -70,7 +70,7 @@ pub(super) fn expressible(every: usize, corpus: &Path, out: PathBuf) -> Result<C
     let why: Vec<String> = left.iter().map(|(why, count)| format!("{why} {count}")).collect();
     let count = left.values().sum::<usize>();
     let note = format!(
-        "{} cases, one in {every} of what HTTP/2 can say; not expressible: {count} ({})",
+        "{} cases, one in {every} of what has a message; not expressible: {count} ({})",
         kept.len(),
         why.join(", ")
     );

@@ -21,7 +21,7 @@ use proxy::Proxy;
 use sluice_testkit::packages::Tools;
 use sluice_testkit::tally::Tally;
 use sluice_testkit::workspace;
-use suites::{ANSWERED_BY_HTTP2, DISPUTED, Suite, VERDICT_SUITES};
+use suites::{ANSWERED_AS_MESSAGES, DISPUTED, Suite, VERDICT_SUITES};
 use verdicts::Case;
 
 /// How long the runner waits for more where a verdict depends on silence, in seconds. Its own 0.3 s are too short for a
@@ -50,6 +50,8 @@ pub(crate) enum Way<'a> {
     Tls(usize),
     /// As `Copy`, over HTTP/2: one in this many of the cases that it can express. Without the hazards, as over TLS.
     Http2(usize),
+    /// The same over HTTP/3.
+    Http3(usize),
 }
 
 /// The cases of each suite that ran, with their verdicts.
@@ -63,6 +65,7 @@ impl Way<'_> {
             Self::Joined(_) => "conformance_bypass",
             Self::Tls(_) => "conformance_tls",
             Self::Http2(_) => "conformance_http2",
+            Self::Http3(_) => "conformance_http3",
         }
     }
 
@@ -75,7 +78,7 @@ impl Way<'_> {
 
     /// Whether every case should have a verdict.
     fn whole(self) -> bool {
-        !matches!(self, Self::Tls(2..) | Self::Http2(_))
+        !matches!(self, Self::Tls(2..) | Self::Http2(_) | Self::Http3(_))
     }
 
     fn has_hazards(self) -> bool {
@@ -86,7 +89,7 @@ impl Way<'_> {
     fn choose(self, corpus: &Path, out: PathBuf) -> Result<Chosen> {
         match self {
             Self::Tls(every) if every > 1 => corpus::every(every, corpus, out),
-            Self::Http2(every) => corpus::expressible(every, corpus, out),
+            Self::Http2(every) | Self::Http3(every) => corpus::expressible(every, corpus, out),
             _ => Ok(Chosen::default()),
         }
     }
@@ -164,8 +167,8 @@ fn compare(way: Way<'_>, before: &Judged, after: &Judged, tally: &mut Tally) {
         for (suite, before, after) in both {
             let differences = verdicts::differences(before, after, way.whole());
             ensure!(differences.is_empty(), "{suite}: copied, then this way:\n{}", differences.join("\n"));
-            if matches!(way, Way::Http2(_)) {
-                alike(before, after)?;
+            if let Way::Http2(_) | Way::Http3(_) = way {
+                alike(way, before, after)?;
             }
             count += after.len();
         }
@@ -173,16 +176,17 @@ fn compare(way: Way<'_>, before: &Judged, after: &Judged, tally: &mut Tally) {
     });
 }
 
-/// HTTP/2 must refuse what HTTP/1.1 refuses. The reverse is allowed, by HTTP/2's own rules, which the runner cannot
-/// know: for requests that must be forwarded its verdict would have been REFUSED.
-fn alike(before: &[Case], after: &[Case]) -> Result<()> {
+/// HTTP/2 and HTTP/3 must refuse what HTTP/1.1 refuses. The reverse is allowed, by their own rules, which the runner
+/// cannot know: for requests that must be forwarded its verdict would have been REFUSED.
+fn alike(way: Way<'_>, before: &[Case], after: &[Case]) -> Result<()> {
+    let group = way.group();
     for id in verdicts::turned(before, after, true) {
-        let known = ANSWERED_BY_HTTP2.iter().find(|(known, _)| *known == id);
-        let (_, why) = known.with_context(|| format!("{id}: refused, over HTTP/2 answered"))?;
-        println!("over HTTP/2 answered: {id}: {why}");
+        let known = ANSWERED_AS_MESSAGES.iter().find(|(known, _)| *known == id);
+        let (_, why) = known.with_context(|| format!("{id}: refused, by {group} answered"))?;
+        println!("{group} answered: {id}: {why}");
     }
     for id in verdicts::turned(before, after, false) {
-        println!("over HTTP/2 refused: {id}");
+        println!("{group} refused: {id}");
     }
     Ok(())
 }

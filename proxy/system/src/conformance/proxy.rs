@@ -1,11 +1,9 @@
 //! The proxy under test, and the commands of its runners.
 
-use std::collections::HashMap;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 
 use anyhow::{Result, anyhow, ensure};
 use nix::sys::signal::Signal;
@@ -15,7 +13,7 @@ use sluice_testkit::process::{Process, bound, find_program, free_ports, sluice};
 use sluice_testkit::{metrics, workspace};
 
 use super::Way;
-use super::relay::{Client, Message, Plans, Relay};
+use super::relay::{Planned, Relay};
 use crate::apps::REQUIRED;
 
 const PROXY: Ipv4Addr = Ipv4Addr::LOCALHOST;
@@ -36,9 +34,6 @@ const HELD: &[&str] = &[
     "routes.default.buffer_memory_bytes=1000",
 ];
 
-/// The cases in HTTP/2, by their bytes.
-type Planned = HashMap<Vec<u8>, Vec<Message>>;
-
 /// The proxy under test and the addresses of one run.
 pub(super) struct Proxy {
     pub(super) process: Process,
@@ -52,7 +47,7 @@ pub(super) struct Proxy {
 }
 
 impl Proxy {
-    /// Starts it; its log is named after `name`. `plans` are the messages that a relay to HTTP/2 sends.
+    /// Starts it; its log is named after `name`. `plans` are the messages that a relay to HTTP/2 or HTTP/3 sends.
     ///
     /// # Errors
     /// When it does not start.
@@ -80,8 +75,10 @@ impl Proxy {
             let tls = format!("{{certificates: [{{cert: {certificate}, key: {key}}}]}}");
             command.args(["--set", &format!("listeners.default.tls={tls}")]);
         }
-        if matches!(way, Way::Http2(_)) {
-            command.args(["--set", "listeners.default.http2=prior_knowledge"]);
+        match way {
+            Way::Http2(_) => _ = command.args(["--set", "listeners.default.http2=prior_knowledge"]),
+            Way::Http3(_) => _ = command.args(["--set", "listeners.default.http3=auto"]),
+            _ => {}
         }
         let log = workspace::scratch("logs")?.join(format!("{name}-sluice.log"));
         let mut process = Process::start("sluice", &mut command, log, Signal::SIGTERM)?;
@@ -141,7 +138,7 @@ impl Proxy {
 
 /// The certificate of a listener that needs one.
 fn identity(way: Way<'_>, name: &str) -> Result<Option<Identity>> {
-    if !matches!(way, Way::Tls(_)) {
+    if !matches!(way, Way::Tls(_) | Way::Http3(_)) {
         return Ok(None);
     }
     let folder = workspace::scratch("conformance")?.join(format!("{name}-tls"));
@@ -156,13 +153,10 @@ fn relay(
     identity: Option<&Identity>,
     plans: Planned,
 ) -> Result<Option<Relay>> {
-    if let Some(identity) = identity {
-        let client = Client { proxy, config: identity.client()? };
-        return Relay::start(Arc::new(move |runner, carried| client.serve(runner, carried))).map(Some);
+    match (way, identity) {
+        (Way::Tls(_), Some(identity)) => Relay::tls(proxy, identity.client()?).map(Some),
+        (Way::Http2(_), _) => Relay::http2(proxy, plans).map(Some),
+        (Way::Http3(_), Some(identity)) => Relay::http3(proxy, &*identity.client()?, plans).map(Some),
+        _ => Ok(None),
     }
-    if matches!(way, Way::Http2(_)) {
-        let plans = Plans { proxy, plans };
-        return Relay::start(Arc::new(move |runner, carried| plans.serve(runner, carried))).map(Some);
-    }
-    Ok(None)
 }

@@ -11,12 +11,12 @@ pub(super) const DISPUTED: &[Disputed] = &[Disputed {
           from the origin (CVE-2022-31813)",
 }];
 
-/// Cases that HTTP/1.1 refuses and HTTP/2 answers, with the reason; each is printed when it occurs.
-pub(super) const ANSWERED_BY_HTTP2: &[(&str, &str)] = &[
+/// Cases that HTTP/1.1 refuses and HTTP/2 and HTTP/3 answer, with the reason; each is printed when it occurs.
+pub(super) const ANSWERED_AS_MESSAGES: &[(&str, &str)] = &[
     ("cve/CVE-2023-45539", "the parser removes a fragment from :path: routes and origins see it without one"),
     (
         "proxy/big/cookie-split",
-        "crumbs of Cookie are one field (RFC 9113 8.2.3), so they are not too many fields",
+        "crumbs of Cookie are one field (RFC 9113 8.2.3, RFC 9114 4.2.1), so they are not too many fields",
     ),
 ];
 

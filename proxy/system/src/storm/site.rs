@@ -192,7 +192,8 @@ impl Settings<'_> {
             "compression": {"cpu_percent_max": 100},
             "listeners": [
                 {"name": "plain", "address": self.doors.plain, "http2": "prior_knowledge"},
-                {"name": "secure", "address": self.doors.secure, "tls": {"certificates": self.certificates}},
+                {"name": "secure", "address": self.doors.secure, "http3": "auto",
+                    "tls": {"certificates": self.certificates}},
             ],
             "routes": [
                 limited,

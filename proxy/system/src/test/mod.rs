@@ -141,7 +141,8 @@ fn host(options: &Options, tally: &mut Tally) -> Result<Judged> {
     operate::run(|| binary(options), tally)?;
     tls::run(|| binary(options), tally)?;
     replay(tally)?;
-    let hostile_names = [Way::Copy, Way::Held, Way::Tls(1), Way::Http2(1)].into_iter().flat_map(Way::names);
+    let ways = [Way::Copy, Way::Held, Way::Tls(1), Way::Http2(1), Way::Http3(1)];
+    let hostile_names = ways.into_iter().flat_map(Way::names);
     let mut names = apps::names().chain(hostile_names).chain(differential::names());
     if !names.any(|name| tally.wants(&name)) {
         return Ok(Judged::new());
@@ -156,6 +157,7 @@ fn host(options: &Options, tally: &mut Tally) -> Result<Judged> {
     let sample = if everything { SAMPLE } else { 1 };
     hostile(Way::Tls(sample), &binary, &judged, &tools, tally)?;
     hostile(Way::Http2(sample), &binary, &judged, &tools, tally)?;
+    hostile(Way::Http3(sample), &binary, &judged, &tools, tally)?;
     if everything {
         // Two minutes that the whole run can do without.
         let reason = "runs only by name: cargo xtask test conformance";
@@ -211,7 +213,7 @@ fn run_storm(options: &Options, tally: &mut Tally) -> Result<()> {
     storm::run(&weather, || binary(options), obstacle, tally)
 }
 
-/// One in this many cases also uses TLS and HTTP/2, unless the suite is named: the layers above are the same.
+/// One in this many cases also uses TLS, HTTP/2 and HTTP/3, unless the suite is named: the layers above are the same.
 const SAMPLE: usize = 8;
 
 /// kamal-proxy's command lines, run by sluice and by kamal-proxy itself.

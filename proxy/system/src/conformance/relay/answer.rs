@@ -1,4 +1,4 @@
-//! Writes an HTTP/2 response as HTTP/1.1.
+//! Writes a response of HTTP/2 or HTTP/3 as HTTP/1.1.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -13,6 +13,8 @@ pub(super) struct Answer<'c> {
     /// The request was HEAD.
     head: bool,
     body: Body,
+    /// Whether it refuses a request that is not one.
+    refuses: bool,
 }
 
 /// How a response is being written to the runner.
@@ -28,7 +30,12 @@ enum Body {
 impl<'c> Answer<'c> {
     /// Nothing received yet.
     pub(super) fn new(client: &'c mut TcpStream, head: bool) -> Self {
-        Self { client, head, body: Body::Awaited }
+        Self { client, head, body: Body::Awaited, refuses: false }
+    }
+
+    /// Whether HTTP/1.1 would close after it: where that request ends, and what follows, is not known there.
+    pub(super) fn closes(&self) -> bool {
+        self.refuses
     }
 
     /// A head, or trailers; `ends` says that nothing follows.
@@ -68,6 +75,7 @@ impl<'c> Answer<'c> {
     fn start(&mut self, fields: &[Field], ends: bool) -> Result<()> {
         let (_, status) = fields.iter().find(|(name, _)| name == b":status").context("no :status")?;
         let status = String::from_utf8_lossy(status);
+        self.refuses = status == "400";
         let mut text = format!("HTTP/1.1 {status} \r\n").into_bytes();
         text.extend(lines(fields));
         let counted = fields.iter().any(|(name, _)| name == b"content-length");

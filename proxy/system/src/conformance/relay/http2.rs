@@ -1,19 +1,15 @@
 //! An HTTP/2 client that sends what it is told, well-formed or not, and returns the responses as HTTP/1.1.
 
-use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use loona_hpack::Decoder;
 
 use super::answer::Answer;
-use super::translate::{Field, Message, translate};
+use super::plans::{LOOK, Session, is_gone};
+use super::translate::{Field, Message};
 
-/// Interval between checks that the runner is still connected.
-const LOOK: Duration = Duration::from_millis(50);
 const PIECE: usize = 64 * 1024;
 const FRAME_MAX: usize = 16_384;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -32,13 +28,6 @@ const END_STREAM: u8 = 1;
 const ACK: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// Messages for the bytes of a case; anything else is a valid request, and is translated.
-pub(crate) struct Plans {
-    /// Address of the proxy, with HTTP/2 by prior knowledge.
-    pub(crate) proxy: SocketAddr,
-    pub(crate) plans: HashMap<Vec<u8>, Vec<Message>>,
-}
-
 struct Frame {
     kind: u8,
     flags: u8,
@@ -46,7 +35,8 @@ struct Frame {
     payload: Vec<u8>,
 }
 
-struct Session {
+/// A connection to the proxy.
+pub(super) struct Http2Session {
     wire: TcpStream,
     input: Vec<u8>,
     decoder: Decoder<'static>,
@@ -66,48 +56,12 @@ struct Upload<'m> {
     ended: bool,
 }
 
-impl Plans {
-    /// Serves one connection of the runner with one connection to the proxy. It closes after an incomplete response, so
-    /// that this is visible.
+impl Http2Session {
+    /// Connects by prior knowledge.
     ///
     /// # Errors
-    /// When either side breaks.
-    pub(crate) fn serve(&self, mut client: TcpStream, carried: &AtomicUsize) -> Result<()> {
-        let mut session = Session::open(self.proxy)?;
-        let (mut bytes, mut piece) = (Vec::new(), vec![0; PIECE]);
-        loop {
-            let count = client.read(&mut piece)?;
-            if count == 0 {
-                return Ok(());
-            }
-            bytes.extend_from_slice(&piece[..count]);
-            let planned = self.plans.get(&bytes);
-            let messages = match planned {
-                Some(messages) => messages.clone(),
-                None if self.begins_a_plan(&bytes) => continue,
-                None => translate(&bytes, true).map_err(|why| anyhow!(why))?,
-            };
-            bytes.clear();
-            for message in &messages {
-                let whole = session.exchange(message, &mut client)?;
-                carried.fetch_add(1, Ordering::Relaxed);
-                if !whole || message.last {
-                    return Ok(());
-                }
-            }
-            if planned.is_some() {
-                return Ok(());
-            }
-        }
-    }
-
-    fn begins_a_plan(&self, bytes: &[u8]) -> bool {
-        self.plans.keys().any(|plan| plan.starts_with(bytes))
-    }
-}
-
-impl Session {
-    fn open(proxy: SocketAddr) -> Result<Self> {
+    /// When the proxy does not accept it.
+    pub(super) fn open(proxy: SocketAddr) -> Result<Self> {
         let wire = TcpStream::connect(proxy)?;
         wire.set_nodelay(true)?;
         wire.set_read_timeout(Some(LOOK))?;
@@ -117,33 +71,6 @@ impl Session {
         session.send(SETTINGS_FRAME, 0, 0, SETTINGS)?;
         session.send(WINDOW_UPDATE, 0, 0, &WINDOW_MORE)?;
         Ok(session)
-    }
-
-    /// Sends a request on a new stream and writes the response to the runner; returns whether both were completed.
-    fn exchange(&mut self, message: &Message, client: &mut TcpStream) -> Result<bool> {
-        let id = self.stream;
-        self.stream += 2;
-        let ended = message.whole && message.body.is_empty() && message.trailers.is_empty();
-        self.send_head(id, &message.fields, ended)?;
-        let mut upload = Upload { id, message, sent: 0, window: self.initial, ended };
-        let mut answer = Answer::new(client, message.is_head());
-        loop {
-            self.upload(&mut upload)?;
-            let Some(frame) = self.receive(answer.client)? else {
-                return Ok(false);
-            };
-            match frame.kind {
-                WINDOW_UPDATE if frame.stream == id => upload.window += i64::from(word(&frame.payload)?),
-                RST_STREAM if frame.stream == id => return Ok(false),
-                DATA | HEADERS if frame.stream == id => {
-                    self.pass(&frame, &mut answer)?;
-                    if frame.flags & END_STREAM != 0 {
-                        return Ok(upload.ended);
-                    }
-                }
-                _ => self.connection(&frame)?,
-            }
-        }
     }
 
     /// Sends as much as the windows allow.
@@ -258,6 +185,34 @@ impl Session {
     }
 }
 
+impl Session for Http2Session {
+    fn exchange(&mut self, message: &Message, client: &mut TcpStream) -> Result<bool> {
+        let id = self.stream;
+        self.stream += 2;
+        let ended = message.whole && message.body.is_empty() && message.trailers.is_empty();
+        self.send_head(id, &message.fields, ended)?;
+        let mut upload = Upload { id, message, sent: 0, window: self.initial, ended };
+        let mut answer = Answer::new(client, message.is_head());
+        loop {
+            self.upload(&mut upload)?;
+            let Some(frame) = self.receive(answer.client)? else {
+                return Ok(false);
+            };
+            match frame.kind {
+                WINDOW_UPDATE if frame.stream == id => upload.window += i64::from(word(&frame.payload)?),
+                RST_STREAM if frame.stream == id => return Ok(false),
+                DATA | HEADERS if frame.stream == id => {
+                    self.pass(&frame, &mut answer)?;
+                    if frame.flags & END_STREAM != 0 {
+                        return Ok(upload.ended && !answer.closes());
+                    }
+                }
+                _ => self.connection(&frame)?,
+            }
+        }
+    }
+}
+
 /// A field as a literal that is never indexed, without Huffman coding (RFC 7541 section 6.2.2): it can contain any
 /// byte.
 fn literal((name, value): &Field) -> Vec<u8> {
@@ -283,15 +238,4 @@ fn literal((name, value): &Field) -> Vec<u8> {
 fn word(bytes: &[u8]) -> Result<u32> {
     let four = bytes.get(..4).and_then(|four| four.try_into().ok()).context("a short frame")?;
     Ok(u32::from_be_bytes(four) & 0x7fff_ffff)
-}
-
-/// Whether the runner has closed.
-fn is_gone(client: &TcpStream) -> Result<bool> {
-    client.set_nonblocking(true)?;
-    let looked = client.peek(&mut [0]);
-    client.set_nonblocking(false)?;
-    Ok(match looked {
-        Ok(count) => count == 0,
-        Err(error) => error.kind() != ErrorKind::WouldBlock,
-    })
 }

@@ -2,9 +2,12 @@
 
 mod answer;
 mod http2;
+mod http3;
+mod plans;
 mod tls;
 mod translate;
 
+use std::collections::HashMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -14,8 +17,11 @@ use std::thread;
 use anyhow::{Context, Result};
 use nix::sys::socket::{setsockopt, sockopt};
 
-pub(super) use http2::Plans;
-pub(super) use tls::Client;
+use http2::Http2Session;
+use http3::Http3Session;
+use plans::{Plans, Session};
+use rustls::ClientConfig;
+use tls::Client;
 pub(super) use translate::{Message, translate};
 
 /// Accepts until it is dropped; running connections end by themselves.
@@ -31,12 +37,46 @@ type Carried = Arc<AtomicUsize>;
 /// Handles each connection; errors show in the runner's verdict.
 type Serve = dyn Fn(TcpStream, &AtomicUsize) -> Result<()> + Send + Sync;
 
+/// The cases as messages, by their bytes.
+pub(super) type Planned = HashMap<Vec<u8>, Vec<Message>>;
+
 impl Relay {
-    /// Listens, and serves each connection on its own thread.
+    /// The same bytes, over TLS.
     ///
     /// # Errors
     /// When it cannot listen.
-    pub(super) fn start(serve: Arc<Serve>) -> Result<Self> {
+    pub(super) fn tls(proxy: SocketAddr, config: Arc<ClientConfig>) -> Result<Self> {
+        let client = Client { proxy, config };
+        Self::start(Arc::new(move |runner, carried| client.serve(runner, carried)))
+    }
+
+    /// The same messages, in HTTP/2 by prior knowledge.
+    ///
+    /// # Errors
+    /// As [`Self::tls`].
+    pub(super) fn http2(proxy: SocketAddr, plans: Planned) -> Result<Self> {
+        Self::by_message(Box::new(move || Ok(Box::new(Http2Session::open(proxy)?))), plans)
+    }
+
+    /// The same messages, in HTTP/3.
+    ///
+    /// # Errors
+    /// As [`Self::tls`], or the client's configuration does not suit.
+    pub(super) fn http3(proxy: SocketAddr, config: &ClientConfig, plans: Planned) -> Result<Self> {
+        let config = http3::config(config)?;
+        Self::by_message(Box::new(move || Ok(Box::new(Http3Session::open(proxy, &config)?))), plans)
+    }
+
+    fn by_message(
+        open: Box<dyn Fn() -> Result<Box<dyn Session>> + Send + Sync>,
+        plans: Planned,
+    ) -> Result<Self> {
+        let plans = Plans { open, plans };
+        Self::start(Arc::new(move |runner, carried| plans.serve(runner, carried)))
+    }
+
+    /// Listens, and serves each connection on its own thread.
+    fn start(serve: Arc<Serve>) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("relay")?;
         let address = listener.local_addr()?;
         let stopped = Arc::new(AtomicBool::new(false));

@@ -1,6 +1,6 @@
-//! Translates HTTP/1.1 requests to HTTP/2, or says why it cannot. Pure.
+//! Translates HTTP/1.1 requests to HTTP/2 and HTTP/3, or says why it cannot. Pure.
 //!
-//! Everything that HTTP/2 can represent is kept, including faults: a space in a name, a NUL in a value, two different
+//! Everything that these can represent is kept, including faults: a space in a name, a NUL in a value, two different
 //! lengths. Only the syntax of lines and chunks is lost (RFC 9113 section 8.2).
 
 use std::mem;
@@ -8,7 +8,7 @@ use std::mem;
 /// A field's name and value.
 pub(crate) type Field = (Vec<u8>, Vec<u8>);
 
-/// One request, ready for HPACK.
+/// One request, ready for HPACK or QPACK.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Message {
     /// Pseudo-fields first, names in lower case.
@@ -28,7 +28,7 @@ impl Message {
     }
 }
 
-/// Why HTTP/2 cannot represent it.
+/// Why HTTP/2 and HTTP/3 cannot represent it.
 type Obstacle = &'static str;
 
 /// Fields that RFC 9113 section 8.2.2 forbids.
@@ -37,7 +37,7 @@ const OF_THE_CONNECTION: &[&[u8]] = &[b"connection", b"keep-alive", b"proxy-conn
 const DIGITS_MAX: usize = 16;
 
 /// All requests in `bytes`. From a request that must be forwarded (`valid`), parts that only exist in HTTP/1.1 are
-/// removed, as any translator does; from others they are kept if HTTP/2 can represent them, and must be refused.
+/// removed, as any translator does; from others they are kept if the later versions can represent them, and must be refused.
 ///
 /// # Errors
 /// Why it cannot be expressed.
@@ -128,7 +128,7 @@ fn frame<'b>(
     Ok(&[])
 }
 
-/// A chunked body, which HTTP/2 carries decoded.
+/// A chunked body, which is carried decoded.
 fn chunks<'b>(message: &mut Message, mut rest: &'b [u8]) -> Result<&'b [u8], Obstacle> {
     loop {
         let Some(end) = find(rest, b"\r\n") else {

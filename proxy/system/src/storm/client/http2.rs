@@ -16,6 +16,7 @@ use super::super::mode::Mode;
 use super::super::plan::{Method, Plan, Upload};
 use super::Source;
 use super::judge::{End, Head, Judge};
+use super::tls::NAME;
 
 /// Longer than any time limit of the configuration.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -79,7 +80,8 @@ async fn exchange(sender: SendRequest<Bytes>, mut judge: Judge, mut random: fast
 async fn ask(mut sender: SendRequest<Bytes>, judge: &mut Judge, random: &mut fastrand::Rng) -> End {
     let plan = judge.plan;
     let body = plan.upload_body();
-    let Ok((response, mut stream)) = sender.send_request(request(&plan, body.len()), body.is_empty()) else {
+    let Ok((response, mut stream)) = sender.send_request(request("http", &plan, body.len()), body.is_empty())
+    else {
         return End::Nothing { excused: true };
     };
     let body = Bytes::from(body);
@@ -101,13 +103,14 @@ async fn ask(mut sender: SendRequest<Bytes>, judge: &mut Judge, random: &mut fas
     }
 }
 
-fn request(plan: &Plan, body_bytes: usize) -> Request<()> {
+/// The head of a request.
+pub(super) fn request(scheme: &str, plan: &Plan, body_bytes: usize) -> Request<()> {
     let method = match plan.method {
         Method::Get => "GET",
         Method::Head => "HEAD",
         Method::Post => "POST",
     };
-    let uri = format!("http://storm.test{}", plan.target());
+    let uri = format!("{scheme}://{NAME}{}", plan.target());
     let mut request = Request::builder().method(method).uri(uri);
     if matches!(plan.upload, Upload::Counted(_)) {
         request = request.header("content-length", body_bytes);

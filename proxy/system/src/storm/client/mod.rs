@@ -4,6 +4,7 @@ mod answer;
 mod decoder;
 mod http1;
 mod http2;
+mod http3;
 mod judge;
 mod tls;
 mod wire;
@@ -33,8 +34,9 @@ const PLAIN: u32 = 120;
 const SECURE: u32 = 40;
 const MULTIPLEXED: u32 = 16;
 const MULTIPLEXED_SECURE: u32 = 16;
+const OVER_QUIC: u32 = 16;
 /// Clients in all.
-pub(super) const CLIENTS: u32 = PLAIN + SECURE + MULTIPLEXED + MULTIPLEXED_SECURE;
+pub(super) const CLIENTS: u32 = PLAIN + SECURE + MULTIPLEXED + MULTIPLEXED_SECURE + OVER_QUIC;
 
 /// Maximum pause of a client between two requests, so that it does not take the whole host.
 const PAUSE_MAX_MS: u64 = 60;
@@ -168,11 +170,12 @@ async fn run(source: Rc<Source>) {
                     http2::run(&source, stream, "HTTP/2", choices).await;
                 }
             }
-            _ => {
+            client if client < CLIENTS - OVER_QUIC => {
                 if let Some(stream) = secure(&source, birth, &mut choices, true).await {
                     http2::run(&source, stream, "HTTP/2 over TLS", choices).await;
                 }
             }
+            _ => http3::run(&source, birth, choices).await,
         }
         sleep(source.pause(&mut random)).await;
     }
