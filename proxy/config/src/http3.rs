@@ -2,7 +2,8 @@
 
 use std::ops::RangeInclusive;
 
-use super::codec::{Codec, Own, Table, keys, map, number};
+use super::codec::{Codec, Own, Table, keys, map, number, word};
+use super::names::words;
 use super::reader::Item;
 use super::shape::Shape;
 
@@ -21,12 +22,36 @@ pub struct Http3 {
     pub advertised_port: u16,
     /// How long clients remember that there is HTTP/3, in seconds; 0 tells them nothing.
     pub advertised_age_s: u64,
+    /// Whether clients that return may send requests before the handshake is complete.
+    pub early_data: EarlyData,
+    /// Sessions that are kept for them.
+    pub early_data_sessions_max: usize,
 }
+
+/// What is done with requests that arrive before the handshake is complete (0-RTT, RFC 8470). Somebody who has recorded
+/// them can send them again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EarlyData {
+    /// Clients cannot send them.
+    #[default]
+    Off,
+    /// Those with a safe method and without a body are answered at once, and the others after the handshake.
+    Safe,
+}
+
+words!(EarlyData {
+    Off = "off",
+    Safe = "safe",
+});
 
 keys! { Http3 {
     advertised_port: 0, number(0..=65_535);
     // A day, like most servers: a client that finds the port closed falls back to TCP.
     advertised_age_s: 86_400, number(0..=YEAR_S);
+    // An attacker could send recorded requests again.
+    early_data: EarlyData::Off, word();
+    // Of the clients that came last; each takes about 500 bytes, twice. The others make a full handshake.
+    early_data_sessions_max: 10_000, number(1..=1_000_000);
 }}
 
 impl Http3 {

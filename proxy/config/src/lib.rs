@@ -101,7 +101,7 @@ pub use file::{load, outdated_keys, parse, short_form, to_json, to_yaml};
 pub use files::{CacheRule, ContentCoding, FileCache, Files};
 pub use general::network_of;
 pub use http2::{Http2, Http2Limits};
-pub use http3::{Http3, Http3Limits};
+pub use http3::{EarlyData, Http3, Http3Limits};
 pub use https::{Hsts, RedirectToHttps};
 pub use jwt::{JwtAlgorithm, JwtAuth};
 pub use limits::Limits;

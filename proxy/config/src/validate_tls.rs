@@ -4,7 +4,7 @@ use super::https::PRELOAD_AGE_S;
 use super::path::Path;
 use super::problem::Problems;
 use super::tls::CIPHER_SUITES;
-use super::{Address, ClientAuthMode, Listener, Protocol, ProxyProtocol, Tls, TlsVersion};
+use super::{Address, ClientAuthMode, EarlyData, Listener, Protocol, ProxyProtocol, Tls, TlsVersion};
 
 /// Reports conflicts between the keys of one listener.
 pub(super) fn check(listener: &Listener, path: &Path, problems: &Problems) {
@@ -16,8 +16,11 @@ pub(super) fn check(listener: &Listener, path: &Path, problems: &Problems) {
         let message = "only an http listener without tls can redirect to https; remove it";
         problems.add(&path.key("redirect_to_https"), message);
     }
-    if listener.http3.is_some() {
+    if let Some(http3) = &listener.http3 {
         check_http3(listener, &path.key("http3"), problems);
+        if http3.early_data != EarlyData::Off {
+            check_early_data(listener, &path.key("http3").key("early_data"), problems);
+        }
     }
     let Some(hsts) = &listener.hsts else {
         return;
@@ -53,6 +56,18 @@ fn check_http3(listener: &Listener, path: &Path, problems: &Problems) {
         return;
     };
     problems.add(path, message);
+}
+
+/// Early data belongs to a session that is resumed.
+fn check_early_data(listener: &Listener, path: &Path, problems: &Problems) {
+    let Some(tls) = &listener.tls else { return };
+    if !tls.session_tickets {
+        problems.add(path, "clients cannot return with tls.session_tickets: false; remove one of them");
+    }
+    if tls.client_auth.mode != ClientAuthMode::Off {
+        // A recorded request would act for the client that the certificate names.
+        problems.add(path, "a request could be repeated in the name of a client certificate; remove it");
+    }
 }
 
 fn check_tls(tls: &Tls, path: &Path, problems: &Problems) {

@@ -7,6 +7,9 @@ use super::kind::FieldKind;
 use super::request::RequestHead;
 use super::sink::HeadSink;
 
+/// Tells an origin that it may refuse the request for now, by a 425 (RFC 8470 section 5.1).
+const EARLY_DATA: &[u8] = b"Early-Data";
+
 /// Room for what is added to a head, in bytes.
 const ADDED_BYTES: usize = 512;
 
@@ -43,6 +46,8 @@ pub struct RequestForward<'a> {
     pub dropped: &'a [&'a [u8]],
     /// sluice's own traceparent. The client's must then be among `dropped`.
     pub traceparent: Option<&'a [u8]>,
+    /// Whether somebody may have recorded the request, and repeats it (RFC 8470 section 5.1).
+    pub is_early: bool,
     /// Fields that identify the client by the certificate it presented to sluice, in place of such fields from the
     /// client. With `None`, those of a trusted peer are kept.
     pub identity: Option<&'a [(&'static [u8], Vec<u8>)]>,
@@ -122,6 +127,9 @@ fn push_provenance(out: &mut impl HeadSink, head: &RequestHead, forward: &Reques
     forward.push_own(out, b"traceparent", forward.traceparent.unwrap_or_default());
     for (name, value) in forward.identity.unwrap_or_default() {
         forward.push_own(out, name, value);
+    }
+    if forward.is_early && !head.fields().any(|field| field.name.eq_ignore_ascii_case(EARLY_DATA)) {
+        forward.push_own(out, EARLY_DATA, b"1");
     }
     if forward.via {
         forward.push_own(out, b"Via", head.version().via());

@@ -447,7 +447,7 @@ prop_compose! {
             protocol: [Protocol::Http, Protocol::Tcp, Protocol::TlsPassthrough][index.min(2)],
             proxy_protocol,
             http2: if index == 0 { http2 } else { Http2::Auto },
-            http3: (index == 0 && tls.is_some() && proxy_protocol == ProxyProtocol::Off).then_some(Http3 { advertised_port: port, advertised_age_s: max_age_s }),
+            http3: (index == 0 && tls.is_some() && proxy_protocol == ProxyProtocol::Off).then_some(Http3 { advertised_port: port, advertised_age_s: max_age_s, ..Http3::default() }),
             cluster: [None, Some("c".into()), via.then(|| "p".into())][index.min(2)].clone(),
             passthrough: (index > 1).then(|| passthrough(heads)),
             hsts: (index == 0 && tls.is_some()).then_some(Hsts { max_age_s, include_subdomains: via, preload: false }),

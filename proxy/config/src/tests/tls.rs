@@ -125,6 +125,15 @@ fn mistakes_name_the_key_and_what_to_write() {
         let found = said(&listener(&format!("{keys}http3: auto")));
         assert!(found.len() == 1 && found[0].contains(expected), "{keys}: {found:?}");
     }
+    let early = [
+        ("session_tickets: false", "http3.early_data: clients cannot return"),
+        ("client_auth: {mode: optional, ca_file: /ca.pem}", "http3.early_data: a request could be repeated"),
+    ];
+    for (keys, expected) in early {
+        let keys = format!("tls: {{{CERTIFICATE}, {keys}}}, http3: {{early_data: safe}}");
+        let found = said(&listener(&keys));
+        assert!(found.len() == 1 && found[0].contains(expected), "{keys}: {found:?}");
+    }
     let found = said(&listener("tls: {CERTIFICATE}, http3: never").replace("CERTIFICATE", CERTIFICATE));
     assert!(found.len() == 1 && found[0].contains("http3: \"never\""), "{found:?}");
     let unix = format!("listeners: [{{address: 'unix:/run/s.sock', tls: {{{CERTIFICATE}}}, http3: auto}}]\n");

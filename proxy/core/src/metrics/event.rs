@@ -80,6 +80,10 @@ pub enum Event {
     Http3Refused,
     /// A client was found at another address during its connection.
     Http3Migrated,
+    /// A request was answered before the handshake was complete.
+    Http3Early,
+    /// One arrived before that, and had to wait.
+    Http3EarlyWaited,
     /// Packets that were sent on HTTP/3 connections.
     Http3PacketsSent,
     /// Of these, those that were found to be lost.

@@ -24,6 +24,11 @@ impl State {
         rows.counter("refused", help, event(Event::Http3Refused))?;
         let help = "Changes of a client's address during an HTTP/3 connection.";
         rows.counter("migrations", help, event(Event::Http3Migrated))?;
+        let help =
+            "HTTP/3 requests that arrived before the handshake was complete, and were answered at once.";
+        rows.counter("early_requests", help, event(Event::Http3Early))?;
+        let help = "HTTP/3 requests that arrived before the handshake was complete, and had to wait for it.";
+        rows.counter("early_requests_delayed", help, event(Event::Http3EarlyWaited))?;
         rows.counter("packets_sent", "Packets sent on HTTP/3 connections.", event(Event::Http3PacketsSent))?;
         let help = "Packets sent on HTTP/3 connections and lost on their way.";
         rows.counter("packets_lost", help, event(Event::Http3PacketsLost))?;

@@ -8,12 +8,15 @@ use std::time::Duration;
 use rustls::RootCertStore;
 use rustls::crypto::CryptoProvider;
 use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{NoServerSessionStorage, ServerConfig, WebPkiClientVerifier};
+use rustls::server::{
+    NoServerSessionStorage, ProducesTickets, ServerConfig, ServerSessionMemoryCache, WebPkiClientVerifier,
+};
 use rustls::version::{TLS12, TLS13};
-use sluice_config::{self as config, ClientAuthMode, TlsVersion};
+use sluice_config::{self as config, ClientAuthMode, EarlyData, TlsVersion};
 
 use super::certificate;
 use super::crypto;
+use super::resumption::{NotedSessions, NotedTickets};
 use super::store::CertificateStore;
 
 /// HTTP/3 in ALPN (RFC 9114 section 3.1).
@@ -27,9 +30,17 @@ pub struct Terminator {
     authorities: Vec<u8>,
     server: Arc<ServerConfig>,
     /// For QUIC, if the listener speaks HTTP/3.
-    quic: Option<Arc<ServerConfig>>,
+    quic: Option<QuicTls>,
     store: Arc<CertificateStore>,
     under_way: Arc<AtomicUsize>,
+}
+
+/// What QUIC connections are accepted with.
+#[derive(Clone)]
+struct QuicTls {
+    server: Arc<ServerConfig>,
+    early_data: EarlyData,
+    sessions_max: usize,
 }
 
 /// A handshake under way, until it is dropped.
@@ -47,7 +58,7 @@ impl Terminator {
     pub(crate) fn new(
         config: &config::Tls,
         protocols: Vec<Vec<u8>>,
-        has_http3: bool,
+        http3: Option<&config::Http3>,
         before: Option<&Self>,
     ) -> Result<Self, TlsConfigError> {
         let ca_file = config.client_auth.ca_file.as_deref().filter(|_| asks(config));
@@ -66,12 +77,12 @@ impl Terminator {
             Some(before) => Arc::clone(&before.server),
             None => Arc::new(server_config(config, config.min_version, &protocols, &store)?),
         };
-        let quic = match before_agrees.and_then(|before| before.quic.clone()) {
-            _ if !has_http3 => None,
-            Some(before) => Some(before),
-            // RFC 9001 section 4.2: nothing older.
-            None => Some(Arc::new(server_config(config, TlsVersion::V13, &[HTTP3.to_vec()], &store)?)),
-        };
+        let quic_before = before_agrees.and_then(|before| before.quic.as_ref());
+        let quic = http3.map(|http3| match quic_before.filter(|before| before.is_of(http3)) {
+            Some(before) => Ok(before.clone()),
+            None => QuicTls::new(config, http3, &store),
+        });
+        let quic = quic.transpose()?;
         let under_way = before.map(|before| Arc::clone(&before.under_way)).unwrap_or_default();
         Ok(Self { config: config.clone(), protocols, authorities, server, quic, store, under_way })
     }
@@ -83,7 +94,7 @@ impl Terminator {
 
     /// The configuration for accepting QUIC connections, if there are any.
     pub fn quic_config(&self) -> Option<&Arc<ServerConfig>> {
-        self.quic.as_ref()
+        self.quic.as_ref().map(|quic| &quic.server)
     }
 
     /// Handshakes under way on all workers.
@@ -121,6 +132,57 @@ impl Terminator {
     /// Its configuration.
     pub fn config(&self) -> &config::Tls {
         &self.config
+    }
+}
+
+impl QuicTls {
+    fn new(
+        config: &config::Tls,
+        http3: &config::Http3,
+        store: &Arc<CertificateStore>,
+    ) -> Result<Self, TlsConfigError> {
+        // RFC 9001 section 4.2: nothing older.
+        let mut server = server_config(config, TlsVersion::V13, &[HTTP3.to_vec()], store)?;
+        if http3.early_data == EarlyData::Safe {
+            // Each session can be resumed once, so what was sent early cannot be repeated to this process. A ticket
+            // could be resumed any number of times.
+            server.ticketer = Arc::new(NoTickets);
+            let sessions = ServerSessionMemoryCache::new(http3.early_data_sessions_max);
+            server.session_storage = Arc::new(NotedSessions(sessions));
+            // RFC 9001 section 4.6.1: the only number. Flow control is the bound.
+            server.max_early_data_size = u32::MAX;
+        } else {
+            server.ticketer = Arc::new(NotedTickets(server.ticketer));
+        }
+        let (early_data, sessions_max) = (http3.early_data, http3.early_data_sessions_max);
+        Ok(Self { server: Arc::new(server), early_data, sessions_max })
+    }
+
+    /// Whether this configuration has the same sessions.
+    fn is_of(&self, http3: &config::Http3) -> bool {
+        (self.early_data, self.sessions_max) == (http3.early_data, http3.early_data_sessions_max)
+    }
+}
+
+/// Issues no tickets, as rustls does by default.
+#[derive(Debug)]
+struct NoTickets;
+
+impl ProducesTickets for NoTickets {
+    fn enabled(&self) -> bool {
+        false
+    }
+
+    fn lifetime(&self) -> u32 {
+        0
+    }
+
+    fn encrypt(&self, _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn decrypt(&self, _: &[u8]) -> Option<Vec<u8>> {
+        None
     }
 }
 

@@ -248,7 +248,7 @@ fn plan(listeners: &[Listener], before: &ByName) -> (Planned, Vec<Finding>) {
             let message = "there is no certificate to serve".to_owned();
             findings.push(Finding { path: format!("{path}.certificates"), message, is_mistake: true });
         }
-        match Terminator::new(tls, protocols(listener), listener.http3.is_some(), before.map(Arc::as_ref)) {
+        match Terminator::new(tls, protocols(listener), listener.http3.as_ref(), before.map(Arc::as_ref)) {
             Ok(terminator) => {
                 planned.terminators.insert(listener.name.clone(), Arc::new(terminator));
                 planned.sets.insert(listener.name.clone(), Arc::new(set));

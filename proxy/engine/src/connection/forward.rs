@@ -184,6 +184,7 @@ impl Connection {
                 upgrade: self.session.head.upgrade(),
                 dropped: trace::dropped(account),
                 traceparent: traceparent.as_ref().map(<[u8; _]>::as_slice),
+                is_early: self.peer.is_early(),
                 identity: self.identity(account),
                 edits: policy.request_edits,
             },

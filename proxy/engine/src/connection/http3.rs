@@ -9,7 +9,7 @@ use std::time::Duration;
 use sluice_config::TlsVersion;
 use sluice_core::error::Reason;
 use sluice_core::metrics::Event;
-use sluice_core::tls::{ClientIdentity, Handshake, HandshakeFailure};
+use sluice_core::tls::{ClientIdentity, Handshake, HandshakeFailure, Handshaking};
 use sluice_http::ParseError;
 use sluice_net::deadline::Deadline;
 use sluice_net::listener::ListenerState;
@@ -30,33 +30,81 @@ const ALERTS: u64 = 0x100;
 pub(crate) struct QuicConnection {
     worker: Rc<Worker>,
     listener: Arc<ListenerState>,
-    quic: quic::Connection,
-    control: Rc<Control>,
+    link: Rc<Link>,
+    /// Until the handshake is complete.
+    handshake: Option<HandshakeWatch>,
     registration: Registration,
+}
+
+/// A handshake under way: until when it must be complete, and its place among those of the listener.
+struct HandshakeWatch {
+    deadline: Deadline,
+    _place: Handshaking,
 }
 
 /// What all streams of a connection share.
 struct Parent {
     worker: Rc<Worker>,
     listener: Arc<ListenerState>,
+    link: Rc<Link>,
     peer: Peer,
 }
 
 impl QuicConnection {
     /// The connection that a client has begun.
-    pub(crate) fn new(worker: Rc<Worker>, listener: Arc<ListenerState>, quic: quic::Connection) -> Self {
+    pub(crate) fn new(
+        worker: Rc<Worker>,
+        listener: Arc<ListenerState>,
+        quic: quic::Connection,
+        place: Handshaking,
+    ) -> Self {
         let control = Rc::<Control>::default();
         let registration = Registration::take(&worker, Wait::Quic(Rc::clone(&control)), &listener);
-        Self { worker, listener, quic, control, registration }
+        let link = Link::new(quic, control, worker.metrics(), &listener.config.limits);
+        let patience = listener.tls().map(|tls| tls.handshake_timeout()).unwrap_or_default();
+        let handshake = Some(HandshakeWatch { deadline: Deadline::new(patience), _place: place });
+        Self { worker, listener, link, handshake, registration }
     }
 
-    /// Completes the handshake; returns false when the connection has ended. `handshaking` is dropped with it.
-    pub(crate) async fn shake_hands<T>(&self, patience: Duration, handshaking: T) -> bool {
-        let deadline = Deadline::new(patience);
-        let shaken = deadline.run(poll_fn(|cx| self.poll_handshake(cx))).await;
-        drop(handshaking);
+    /// Completes the handshake, or begins it if there is early data; returns false when the connection has ended.
+    pub(crate) async fn shake_hands(&mut self) -> bool {
+        let Some(watch) = self.handshake.take() else { return true };
+        let shaken = watch.deadline.run(poll_fn(|cx| self.poll_handshake(cx))).await;
+        if shaken == Some(Ok(())) && self.quic().is_early() {
+            self.handshake = Some(watch);
+            return true;
+        }
+        drop(watch);
+        self.finish_handshake(shaken);
+        if shaken != Some(Ok(())) {
+            // What is left to say is sent.
+            poll_fn(|cx| self.quic().poll_drive(cx)).await;
+        }
+        shaken == Some(Ok(()))
+    }
+
+    fn quic(&self) -> &quic::Connection {
+        self.link.connection()
+    }
+
+    fn poll_handshake(&self, cx: &mut Context<'_>) -> Poll<Result<(), HandshakeFailure>> {
+        let quic = self.quic();
+        let driven = quic.poll_drive(cx);
+        if let Some(error) = quic.lost() {
+            return Poll::Ready(Err(failure_of(&error)));
+        }
+        match driven {
+            Poll::Ready(Ended) => Poll::Ready(Err(HandshakeFailure::Closed)),
+            Poll::Pending if quic.is_connected() || quic.is_early() => Poll::Ready(Ok(())),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// Counts a handshake, and closes the connection if it has failed. `None`: it took too long.
+    fn finish_handshake(&self, shaken: Option<Result<(), HandshakeFailure>>) {
+        let quic = self.quic();
         let outcome = match shaken {
-            Some(Ok(())) => Handshake::Done { version: TlsVersion::V13, resumed: false },
+            Some(Ok(())) => Handshake::Done { version: TlsVersion::V13, resumed: quic.is_resumed() },
             Some(Err(failure)) => Handshake::Failed(failure),
             None => Handshake::Failed(HandshakeFailure::TimedOut),
         };
@@ -64,49 +112,43 @@ impl QuicConnection {
         if let Handshake::Failed(failure) = outcome {
             tracing::debug!(
                 listener = self.listener.config.name,
-                client = %self.quic.remote().ip(),
+                client = %quic.remote().ip(),
                 reason = failure.word(),
                 "QUIC handshake failed"
             );
-            self.quic.close(0, b"");
-            self.end().await;
-        }
-        shaken == Some(Ok(()))
-    }
-
-    fn poll_handshake(&self, cx: &mut Context<'_>) -> Poll<Result<(), HandshakeFailure>> {
-        let driven = self.quic.poll_drive(cx);
-        if let Some(error) = self.quic.lost() {
-            return Poll::Ready(Err(failure_of(&error)));
-        }
-        match driven {
-            Poll::Ready(Ended) => Poll::Ready(Err(HandshakeFailure::Closed)),
-            Poll::Pending if self.quic.is_connected() => Poll::Ready(Ok(())),
-            Poll::Pending => Poll::Pending,
+            quic.close(0, b"");
         }
     }
 
-    /// Sends what is left to say.
-    async fn end(&self) {
-        poll_fn(|cx| self.quic.poll_drive(cx)).await;
+    /// Waits for the end of a handshake while early requests are served.
+    async fn watch_handshake(&self, watch: Option<HandshakeWatch>) {
+        let Some(watch) = watch else { return };
+        let shaken = watch.deadline.run(self.link.settled()).await;
+        let failure = || self.quic().lost().as_ref().map_or(HandshakeFailure::Closed, failure_of);
+        self.finish_handshake(shaken.map(|is_complete| if is_complete { Ok(()) } else { Err(failure()) }));
     }
 
     /// Serves its streams.
-    pub(crate) async fn serve(self) {
-        let Self { worker, listener, quic, control, registration } = self;
-        let link = Link::new(quic.clone(), control, worker.metrics(), &listener.config.limits);
-        let mut parent = Parent { peer: peer(&quic, &listener), worker, listener: Arc::clone(&listener) };
+    pub(crate) async fn serve(mut self) {
+        let watch = self.handshake.take();
+        let mut parent = Parent {
+            peer: peer(self.quic(), &self.listener),
+            worker: Rc::clone(&self.worker),
+            listener: Arc::clone(&self.listener),
+            link: Rc::clone(&self.link),
+        };
         let mut streams = 0_u64;
         let open = |channel: Rc<Channel>| {
             streams += 1;
             if streams > 1 {
                 parent.worker.metrics().count(Event::DownstreamReused);
             }
-            parent.follow(&quic);
+            parent.follow();
             tokio::task::spawn_local(parent.serve_stream(channel));
         };
-        http3::serve(&Terms { limits: &listener.config.limits, link }, open).await;
-        drop(registration);
+        let terms = Terms { limits: &self.listener.config.limits, link: Rc::clone(&self.link) };
+        tokio::join!(http3::serve(&terms, open), self.watch_handshake(watch));
+        drop(self.registration);
     }
 }
 
@@ -120,6 +162,7 @@ fn peer(quic: &quic::Connection, listener: &ListenerState) -> Peer {
         peer.identity = Some(Rc::new(identity));
     }
     peer.tls = Some(Rc::new(TlsFacts::of_quic(server_name)));
+    peer.early = quic.is_early().then(|| quic.clone());
     peer
 }
 
@@ -140,8 +183,8 @@ pub(crate) fn failure_of(error: &ConnectionError) -> HandshakeFailure {
 
 impl Parent {
     /// The client may have moved.
-    fn follow(&mut self, quic: &quic::Connection) {
-        let remote = quic.remote();
+    fn follow(&mut self) {
+        let remote = self.link.connection().remote();
         if (remote.ip(), remote.port()) != (self.peer.address, self.peer.port) {
             let moved = Peer::at(remote);
             (self.peer.address, self.peer.port, self.peer.text) = (moved.address, moved.port, moved.text);
@@ -151,8 +194,12 @@ impl Parent {
     fn serve_stream(&self, channel: Rc<Channel>) -> impl Future<Output = ()> + 'static {
         let (worker, listener, peer) =
             (Rc::clone(&self.worker), Arc::clone(&self.listener), self.peer.on_stream());
+        let link = Rc::clone(&self.link);
         async move {
             let Some(accepted) = accept(channel, &listener).await else { return };
+            if peer.is_early() && !may_begin(&accepted, &worker, &link).await {
+                return;
+            }
             let stream = Stream::Channel(Rc::clone(&accepted.channel) as _);
             let mut connection = Box::new(Connection::bare(Rc::clone(&worker), listener, stream, peer));
             let limits = connection.head_limits();
@@ -177,4 +224,15 @@ async fn accept(channel: Rc<Channel>, listener: &ListenerState) -> Option<Accept
             None
         }
     }
+}
+
+/// Waits until an early request may begin: one that changes something must not be a recording (RFC 8470 section 3), and no
+/// request may act for an address that its sender does not have. Returns false if its connection was lost before.
+async fn may_begin(accepted: &Accepted, worker: &Worker, link: &Link) -> bool {
+    if accepted.is_safe() && link.connection().has_proved_address() {
+        worker.metrics().count(Event::Http3Early);
+        return true;
+    }
+    worker.metrics().count(Event::Http3EarlyWaited);
+    link.settled().await
 }

@@ -86,6 +86,8 @@ struct Peer {
     tls: Option<Rc<TlsFacts>>,
     /// Whether direct return can send responses to it.
     direct: direct::Client,
+    /// Its QUIC connection, if that has begun with early data.
+    early: Option<sluice_net::quic::Connection>,
 }
 
 /// Its requests, one after the other.
@@ -246,7 +248,15 @@ impl Peer {
     fn at(address: SocketAddr) -> Self {
         let (address, port) = (address.ip(), address.port());
         let text = text_of(address);
-        Self { address, port, text, identity: None, tls: None, direct: direct::Client::default() }
+        Self {
+            address,
+            port,
+            text,
+            identity: None,
+            tls: None,
+            direct: direct::Client::default(),
+            early: None,
+        }
     }
 
     /// The same peer for a stream of its connection.
@@ -259,7 +269,13 @@ impl Peer {
             identity,
             tls: self.tls.clone(),
             direct: direct::Client::default(),
+            early: self.early.clone(),
         }
+    }
+
+    /// Whether its request may be a recording, because its handshake is not complete.
+    fn is_early(&self) -> bool {
+        self.early.as_ref().is_some_and(sluice_net::quic::Connection::is_early)
     }
 }
 

@@ -22,6 +22,9 @@ use super::{broken, invalid};
 /// A field of HTTP/1.1 that answers another one which HTTP/3 has not.
 const WEBSOCKET_ACCEPT: &[u8] = b"sec-websocket-accept";
 
+/// Methods that change nothing (RFC 9110 section 9.2.1).
+const SAFE_METHODS: [&[u8]; 4] = [b"GET", b"HEAD", b"OPTIONS", b"TRACE"];
+
 /// How long the end of a request is awaited of which only the head has arrived. Without it, the application gets a body,
 /// if an empty one.
 const END_PATIENCE: Duration = Duration::from_millis(20);
@@ -51,6 +54,13 @@ impl Accepted {
             _ => String::new(),
         };
         request.read(head, limits, key.as_bytes())
+    }
+
+    /// Whether its method is safe, and it has no body (RFC 9110 section 9.2.1).
+    pub(crate) fn is_safe(&self) -> bool {
+        self.request.as_ref().is_some_and(|request| {
+            request.framing() == StreamFraming::None && SAFE_METHODS.contains(&request.method())
+        })
     }
 
     /// Whether it is a HEAD, even if it is invalid.

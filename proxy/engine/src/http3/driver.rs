@@ -62,12 +62,14 @@ struct Driver<'a> {
     quiet: Quiet,
     end: End,
     told_at: Option<Instant>,
+    /// Whether the handshake is complete, or has failed.
+    is_settled: bool,
     streams: u64,
     /// The number of the next stream that the client opens.
     next: u64,
 }
 
-/// Serves a connection whose handshake is complete, until all its streams have ended and nothing is left to send. Each
+/// Serves a connection whose handshake is complete, or which has early data, until all its streams have ended and nothing is left to send. Each
 /// stream is passed to `open`.
 pub(crate) async fn serve(terms: &Terms<'_>, mut open: impl FnMut(Rc<Channel>)) {
     let (limits, link) = (terms.limits, &terms.link);
@@ -83,6 +85,7 @@ pub(crate) async fn serve(terms: &Terms<'_>, mut open: impl FnMut(Rc<Channel>)) 
         quiet: Quiet { silence, ping: Deadline::new(PING), is_idle: true },
         end: End::Open,
         told_at: None,
+        is_settled: false,
         streams: 0,
         next: 0,
     };
@@ -101,7 +104,9 @@ impl Driver<'_> {
     fn poll(&mut self, cx: &mut Context<'_>, open: &mut impl FnMut(Rc<Channel>)) -> Poll<()> {
         self.link.control.register(cx);
         loop {
-            if self.link.connection.poll_drive(cx) == Poll::Ready(Ended) {
+            let has_ended = self.link.connection.poll_drive(cx) == Poll::Ready(Ended);
+            self.is_settled = self.is_settled || self.link.look_for_handshake();
+            if has_ended {
                 return Poll::Ready(());
             }
             if self.link.connection.lost().is_some() {

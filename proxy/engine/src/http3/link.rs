@@ -9,6 +9,7 @@ use sluice_config::{Http3Limits, Limits};
 use sluice_core::metrics::{Event, WorkerRecorder};
 use sluice_http::http3::{Http3Code, Priority};
 use sluice_net::quic::{Connection, StreamId};
+use tokio::sync::Notify;
 
 use super::channel::Channel;
 use super::meter::Meter;
@@ -32,6 +33,8 @@ pub(crate) struct Link {
     /// Priorities of requests that have not arrived yet.
     priorities: RefCell<BTreeMap<StreamId, Priority>>,
     fault: Cell<Option<Http3Code>>,
+    /// Notified when the handshake is complete, or the connection is lost.
+    settled: Notify,
     /// Whether the client has said that it is about to leave.
     pub(super) is_leaving: Cell<bool>,
 }
@@ -58,8 +61,34 @@ impl Link {
             heads: RefCell::default(),
             priorities: RefCell::default(),
             fault: Cell::new(None),
+            settled: Notify::new(),
             is_leaving: Cell::new(false),
         })
+    }
+
+    /// The connection.
+    pub(crate) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// Waits for the end of the handshake. Returns whether it is complete.
+    pub(crate) async fn settled(&self) -> bool {
+        loop {
+            let settled = self.settled.notified();
+            if self.connection.is_connected() || self.connection.lost().is_some() {
+                return self.connection.is_connected();
+            }
+            settled.await;
+        }
+    }
+
+    /// Wakes those that wait for the end of the handshake, if it has come. Returns whether it has.
+    pub(super) fn look_for_handshake(&self) -> bool {
+        let has_ended = self.connection.is_connected() || self.connection.lost().is_some();
+        if has_ended {
+            self.settled.notify_waiters();
+        }
+        has_ended
     }
 
     /// Ends the connection for a violation.

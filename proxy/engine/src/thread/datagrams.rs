@@ -140,9 +140,8 @@ impl Admit for Gate {
         let QuicPlace { state, _open, handshaking } = place;
         let worker = Rc::clone(&self.door.worker);
         tokio::task::spawn_local(async move {
-            let patience = state.tls().map(|tls| tls.handshake_timeout()).unwrap_or_default();
-            let connection = QuicConnection::new(worker, state, connection);
-            if connection.shake_hands(patience, handshaking).await {
+            let mut connection = QuicConnection::new(worker, state, connection, handshaking);
+            if connection.shake_hands().await {
                 connection.serve().await;
             }
             drop(_open);

@@ -124,9 +124,14 @@ impl Http3Request {
         self.length.filter(|_| self.framing == StreamFraming::Length)
     }
 
+    /// Its method; empty if it has none.
+    pub fn method(&self) -> &[u8] {
+        self.section.iter().find(|(name, _)| *name == b":method").map_or(b"", |(_, method)| method)
+    }
+
     /// Whether it is a HEAD, even if it is invalid.
     pub fn is_head(&self) -> bool {
-        self.section.iter().any(|field| field == (b":method", b"HEAD"))
+        self.method() == b"HEAD"
     }
 
     /// The value of the field `priority`.

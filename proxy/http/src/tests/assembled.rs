@@ -176,6 +176,7 @@ fn field_block_omits_connection_fields() {
         via: true,
         upgrade: None,
         dropped: &[],
+        is_early: false,
         traceparent: None,
         identity: None,
         edits: None,

@@ -173,7 +173,7 @@ proptest! {
         encode_request(&mut out, &head, &RequestForward {
             path_and_query: head.path_and_query(), host, framing, client_ip: b"192.0.2.1", proto: b"http", trusted,
             request_id: b"id", request_start: b"t=1.000", continued: false, via, upgrade: head.upgrade(), edits: None,
-            dropped: &[], traceparent: None, identity: None,
+            dropped: &[], traceparent: None, is_early: via, identity: None,
         });
         assert_clean_request(&read_strictly(&out));
         let (again, framing_again) = read_request(&out).expect("sluice accepts its own output");

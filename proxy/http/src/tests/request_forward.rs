@@ -16,6 +16,7 @@ const NEUTRAL: RequestForward<'_> = RequestForward {
     via: false,
     upgrade: None,
     dropped: &[],
+    is_early: false,
     traceparent: None,
     identity: None,
     edits: None,
@@ -219,6 +220,16 @@ fn upgrade_request_is_rendered_anew() {
         ("upgrade".into(), "websocket".into())
     );
     assert_eq!(forwarded.value("sec-websocket-key"), "k");
+}
+
+#[test]
+fn early_requests_say_so_once() {
+    let early = |head: &[u8]| forward_with(head, |forward| forward.is_early = true);
+    assert_eq!(early(&get_with(b"")).value("early-data"), "1");
+    let forwarded = early(&get_with(b"Early-Data: 1\r\n"));
+    assert_eq!(forwarded.values("early-data"), [b"1"]);
+    let forwarded = forward_with(&get_with(b"Early-Data: 1\r\n"), |_| ());
+    assert_eq!(forwarded.value("early-data"), "1", "of a client in front");
 }
 
 #[test]

@@ -16,6 +16,7 @@ use quinn_proto::{
     WriteError,
 };
 use rustls::pki_types::CertificateDer;
+use sluice_core::tls::take_recognised;
 use tokio::time::Sleep;
 
 use super::endpoint::Core;
@@ -71,6 +72,9 @@ struct State {
     driver: Option<Waker>,
     streams: HashMap<StreamId, StreamEvents>,
     is_connected: bool,
+    /// Whether the client had proved its address when it connected.
+    is_validated: bool,
+    is_resumed: bool,
     lost: Option<ConnectionError>,
     path: ObservedPath,
     /// Streams that may have room again, to be woken in turn.
@@ -170,13 +174,20 @@ impl State {
 }
 
 impl Shared {
-    pub(super) fn new(core: &Rc<Core>, handle: ConnectionHandle, proto: quinn_proto::Connection) -> Rc<Self> {
+    pub(super) fn new(
+        core: &Rc<Core>,
+        handle: ConnectionHandle,
+        proto: quinn_proto::Connection,
+        is_validated: bool,
+    ) -> Rc<Self> {
         let path = ObservedPath::new(proto.remote_address());
         let state = State {
             proto,
             driver: None,
             streams: HashMap::new(),
             is_connected: false,
+            is_validated,
+            is_resumed: take_recognised(),
             lost: None,
             path,
             writable: Vec::new(),
@@ -196,6 +207,9 @@ impl Shared {
         {
             let state = &mut *self.state.borrow_mut();
             state.proto.handle_event(event);
+            if !state.is_connected {
+                state.is_resumed |= take_recognised();
+            }
             state.observe(Instant::now());
         }
         self.wake();
@@ -292,6 +306,24 @@ impl Connection {
     /// Whether the handshake is complete.
     pub fn is_connected(&self) -> bool {
         self.0.state.borrow().is_connected
+    }
+
+    /// Whether the client has resumed a session.
+    pub fn is_resumed(&self) -> bool {
+        self.0.state.borrow().is_resumed
+    }
+
+    /// Whether what arrives now may be a recording: the client has resumed a session with early data, and its handshake is
+    /// not complete (RFC 8470 section 3).
+    pub fn is_early(&self) -> bool {
+        let state = self.0.state.borrow();
+        state.proto.has_0rtt() && !state.is_connected
+    }
+
+    /// Whether the client has proved that it receives at its address: when it connected, by a token, or by the handshake.
+    pub fn has_proved_address(&self) -> bool {
+        let state = self.0.state.borrow();
+        state.is_validated || state.is_connected
     }
 
     /// Why the connection was lost, if it was.

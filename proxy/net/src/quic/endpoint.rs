@@ -268,13 +268,13 @@ impl Core {
     }
 
     fn decide<A: Admit>(self: &Rc<Self>, incoming: Incoming, outgoing: &mut Vec<u8>, admit: &A) {
-        let remote = incoming.remote_address();
+        let (remote, is_validated) = (incoming.remote_address(), incoming.remote_address_validated());
         let client = SocketAddr::new(remote.ip().to_canonical(), remote.port());
         let verdict = match *self.stage.borrow() {
             Stage::Closing => Verdict::Refuse,
             // The client tries again, and reaches the other process.
             Stage::HandedOver => Verdict::Ignore,
-            Stage::Open => admit.judge(client, incoming.remote_address_validated()),
+            Stage::Open => admit.judge(client, is_validated),
         };
         outgoing.clear();
         let mut proto = self.proto.borrow_mut();
@@ -292,7 +292,7 @@ impl Core {
             Verdict::Accept(config, place) => {
                 match proto.accept(incoming, Instant::now(), outgoing, Some(config)) {
                     Ok((handle, connection)) => {
-                        let shared = Shared::new(self, handle, connection);
+                        let shared = Shared::new(self, handle, connection, is_validated);
                         self.connections.borrow_mut().insert(handle, Rc::clone(&shared));
                         drop(proto);
                         return admit.begin(Connection::new(shared), place);

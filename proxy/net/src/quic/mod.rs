@@ -14,6 +14,7 @@ mod mailbox;
 mod process;
 mod settings;
 mod socket;
+mod tokens;
 
 pub use connection::{Connection, Ended, StreamFault};
 pub use endpoint::{Admit, Close, Endpoint, Verdict};

@@ -21,6 +21,7 @@ use tokio::sync::{mpsc, watch};
 use super::identifier::{Origin, destination};
 use super::keys::QuicKeys;
 use super::mailbox::Datagram;
+use super::tokens::Tokens;
 
 /// Bytes of datagrams that may wait for another process.
 const WAITING_BYTES: usize = 4 << 20;
@@ -33,6 +34,7 @@ const HEADER_BYTES: usize = 8 + 16 + 2 + 1 + 16 + 1;
 pub struct QuicProcess {
     secret: [u8; 32],
     keys: QuicKeys,
+    tokens: Tokens,
     generation: u8,
     /// The ways to other processes, by their generation.
     relays: Mutex<BTreeMap<u8, Arc<OwnedFd>>>,
@@ -72,14 +74,27 @@ impl QuicProcess {
     }
 
     fn new(secret: [u8; 32], generation: u8) -> Self {
-        let keys = QuicKeys::new(&secret);
+        let (keys, tokens) = (QuicKeys::new(&secret), Tokens::new(&secret));
         let relayed = watch::Sender::default();
-        Self { secret, keys, generation, relays: Mutex::default(), inboxes: Mutex::default(), relayed }
+        Self {
+            secret,
+            keys,
+            tokens,
+            generation,
+            relays: Mutex::default(),
+            inboxes: Mutex::default(),
+            relayed,
+        }
     }
 
     /// The secrets of its endpoints.
     pub fn keys(&self) -> &QuicKeys {
         &self.keys
+    }
+
+    /// How clients that return prove their address.
+    pub(super) fn tokens(&self) -> &Tokens {
+        &self.tokens
     }
 
     /// Its generation.

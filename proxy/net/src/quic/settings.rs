@@ -9,6 +9,8 @@ use rustls::quic::Suite;
 use sluice_config::Limits;
 use sluice_core::tls::crypto;
 
+use super::process::QuicProcess;
+
 /// The most unidirectional streams of a client at a time: one for control, two of QPACK, and some to be ignored.
 const UNI_STREAMS_MAX: u32 = 8;
 /// What may arrive of a handshake before it is read.
@@ -41,7 +43,9 @@ fn idle_timeout(limits: &Limits) -> IdleTimeout {
 /// packets are protected with, which both have.
 pub fn server_config(tls: &Arc<rustls::ServerConfig>, limits: &Limits) -> Option<ServerConfig> {
     let crypto = QuicServerConfig::with_initial(Arc::clone(tls), initial_suite()?).ok()?;
-    let mut config = ServerConfig::with_crypto(Arc::new(crypto));
+    let tokens = QuicProcess::this().tokens();
+    let mut config = ServerConfig::new(Arc::new(crypto), tokens.key()?);
+    config.validation_token_config(tokens.config());
     config.transport_config(Arc::new(transport(limits)));
     // Each is accepted or refused at once.
     config.max_incoming(1024).incoming_buffer_size(16 << 10).incoming_buffer_size_total(1 << 20);

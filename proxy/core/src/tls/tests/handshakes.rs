@@ -104,7 +104,7 @@ fn terminator(folder: &Folder, change: impl FnOnce(&mut Tls)) -> Terminator {
     let pair = folder.write_pair("a", &made(&["a.example"]));
     let mut tls = tls(vec![pair_of(&pair.cert, &pair.key)]);
     change(&mut tls);
-    let terminator = Terminator::new(&tls, http(), false, None).unwrap();
+    let terminator = Terminator::new(&tls, http(), None, None).unwrap();
     let (set, _) = Set::read(&tls.certificates, &Set::default(), now_unix_s());
     terminator.store().replace(Arc::new(set), now_unix_s());
     terminator
@@ -143,11 +143,11 @@ fn sessions_survive_a_reload_that_changes_nothing_negotiated() {
     let client = Arc::new(client(&[&TLS13], None));
     shake(&client, before.server_config(), "a.example").unwrap();
     let same = Tls { handshakes_max: 7, ..before.config().clone() };
-    let same = Terminator::new(&same, http(), false, Some(&before)).unwrap();
+    let same = Terminator::new(&same, http(), None, Some(&before)).unwrap();
     let (again, _) = shake(&client, same.server_config(), "a.example").unwrap();
     assert_eq!(again.handshake_kind(), Some(HandshakeKind::Resumed));
     let other = Tls { min_version: TlsVersion::V13, ..before.config().clone() };
-    let other = Terminator::new(&other, http(), false, Some(&before)).unwrap();
+    let other = Terminator::new(&other, http(), None, Some(&before)).unwrap();
     let (again, _) = shake(&client, other.server_config(), "a.example").unwrap();
     assert_ne!(again.handshake_kind(), Some(HandshakeKind::Resumed));
 }
@@ -233,7 +233,7 @@ fn another_authority_ends_old_sessions() {
     let client = Arc::new(client(&[&TLS13], Some(&signed(&params(&["c.example"]), &issuer))));
     shake(&client, before.server_config(), "a.example").unwrap();
     folder.write("ca.crt", other_root.pem());
-    let after = Terminator::new(before.config(), http(), false, Some(&before)).unwrap();
+    let after = Terminator::new(before.config(), http(), None, Some(&before)).unwrap();
     assert!(shake(&client, after.server_config(), "a.example").is_err());
 }
 
@@ -246,7 +246,7 @@ fn concurrent_handshakes_are_limited() {
     assert!(one.is_some() && two.is_some());
     assert!(terminator.begin_handshake().is_none());
     drop(one);
-    let again = Terminator::new(terminator.config(), http(), false, Some(&terminator)).unwrap();
+    let again = Terminator::new(terminator.config(), http(), None, Some(&terminator)).unwrap();
     let three = again.begin_handshake();
     assert!(three.is_some() && again.begin_handshake().is_none(), "one limit for both");
 }

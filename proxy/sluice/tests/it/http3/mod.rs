@@ -3,6 +3,7 @@
 mod bounds;
 mod changes;
 mod client;
+mod early;
 mod ends;
 mod exchanges;
 mod frames;
@@ -36,7 +37,12 @@ fn start_with(setup: Setup, keys: serde_json::Value) -> Option<Site> {
         "http3": "auto",
         "tls": {"certificates": [{"cert": cert, "key": key}]},
     });
-    listener.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+    for (name, value) in keys.as_object().unwrap().clone() {
+        match (listener.get_mut(&name).and_then(|known| known.as_object_mut()), value) {
+            (Some(known), serde_json::Value::Object(more)) => known.extend(more),
+            (_, value) => listener[name] = value,
+        }
+    }
     let proxy = setup.with("listeners", json!([listener])).start()?;
     Some(Site { proxy, authority })
 }
