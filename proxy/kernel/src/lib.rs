@@ -22,6 +22,7 @@ pub mod selftest;
 mod slots;
 pub mod socket;
 pub mod splice;
+pub mod steering;
 pub mod tcp;
 mod types;
 

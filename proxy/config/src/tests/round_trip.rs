@@ -519,6 +519,7 @@ prop_compose! {
                 splice,
                 bans,
                 bans_clients_max: 77,
+                quic_steering: bans,
                 bypass_downstream: if via { Switch::On } else { Switch::Off },
                 bypass_stall_ms: drain_timeout_ms.max(100),
                 splice_after_bytes: 7,

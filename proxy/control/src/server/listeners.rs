@@ -12,7 +12,7 @@ use sluice_core::tls::{Planned, Terminators};
 use sluice_engine::bypass;
 use sluice_engine::thread::Command;
 use sluice_net::listener::{
-    self, Bound, DatagramSockets, HeldSockets, Listening, ReadySockets, bind_datagrams,
+    self, Bound, DatagramSockets, HeldSockets, Listening, ReadySockets, bind_datagrams, hold_datagrams,
 };
 use tokio::sync::mpsc;
 
@@ -218,9 +218,8 @@ impl Listeners {
 
     /// Makes the workers serve HTTP/3 on a listener that they serve already.
     fn serve_datagrams(&self, served: &mut [Served], listening: &Arc<Listening>, sockets: ByWorker) {
-        let all = sockets.iter().flatten().flat_map(|sockets| &sockets.sockets);
         // Without duplicates, an upgrade binds the port again.
-        let held: Vec<_> = all.filter_map(|socket| socket.try_clone().ok()).collect();
+        let held = hold_datagrams(sockets.iter().flatten()).unwrap_or_default();
         let known = served.iter_mut().find(|served| Arc::ptr_eq(&served.listening, listening));
         if let Some(known) = known {
             known.datagrams = Arc::new(held);

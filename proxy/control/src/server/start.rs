@@ -129,6 +129,7 @@ pub(super) fn listeners(
     if let Some(estate) = predecessor.as_mut().and_then(|from| from.take_quic()) {
         QuicProcess::succeed(estate);
     }
+    QuicProcess::this().set_steering(config.kernel.quic_steering);
     let mut inherited = Inherited::from_environment();
     let mut take = |listener: &config::Listener| {
         let passed = predecessor.as_mut().map(|from| from.take_listener(&listener.name, &listener.address));

@@ -84,6 +84,8 @@ pub enum Event {
     Http3Early,
     /// One arrived before that, and had to wait.
     Http3EarlyWaited,
+    /// A worker passed a datagram to the one that has its connection.
+    Http3Forwarded,
     /// Packets that were sent on HTTP/3 connections.
     Http3PacketsSent,
     /// Of these, those that were found to be lost.

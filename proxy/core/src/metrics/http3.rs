@@ -29,6 +29,8 @@ impl State {
         rows.counter("early_requests", help, event(Event::Http3Early))?;
         let help = "HTTP/3 requests that arrived before the handshake was complete, and had to wait for it.";
         rows.counter("early_requests_delayed", help, event(Event::Http3EarlyWaited))?;
+        let help = "HTTP/3 datagrams that a worker passed to another one, or to another process.";
+        rows.counter("datagrams_forwarded", help, event(Event::Http3Forwarded))?;
         rows.counter("packets_sent", "Packets sent on HTTP/3 connections.", event(Event::Http3PacketsSent))?;
         let help = "Packets sent on HTTP/3 connections and lost on their way.";
         rows.counter("packets_lost", help, event(Event::Http3PacketsLost))?;

@@ -136,6 +136,10 @@ impl Admit for Gate {
         tracing::debug!(client = %client.ip(), reason = failure.word(), "QUIC handshake failed");
     }
 
+    fn forwarded(&self) {
+        self.door.worker.metrics().count(Event::Http3Forwarded);
+    }
+
     fn begin(&self, connection: Connection, place: QuicPlace) {
         let QuicPlace { state, _open, handshaking } = place;
         let worker = Rc::clone(&self.door.worker);

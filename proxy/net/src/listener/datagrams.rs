@@ -2,13 +2,14 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
-use sluice_config::Address;
+use sluice_config::{Address, AssistMode};
+use sluice_kernel::steering;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::DatagramSockets;
-use crate::quic::{Origin, QuicProcess, mailboxes};
+use crate::quic::{LAYOUT, Origin, QuicProcess, mailboxes};
 
 /// Binds the sockets of a listener that speaks HTTP/3 on a bound address, for each worker. `ready` are sockets that exist
 /// already; new ones join them if the process may bind them. `configured` is the address as another process with the
@@ -24,7 +25,11 @@ pub fn bind(
 ) -> io::Result<Vec<Option<DatagramSockets>>> {
     let Address::Ip(address) = bound else { return Err(io::ErrorKind::InvalidInput.into()) };
     let mut by_worker: Vec<Vec<OwnedFd>> = (0..workers).map(|_| Vec::new()).collect();
-    for (index, socket) in complete(*address, workers, ready)?.into_iter().enumerate() {
+    let sockets = complete(*address, workers, ready)?;
+    if let [first, _, ..] = &sockets[..] {
+        steer(*address, first)?;
+    }
+    for (index, socket) in sockets.into_iter().enumerate() {
         by_worker[index % workers].push(socket);
     }
     let generation = QuicProcess::this().generation();
@@ -58,6 +63,39 @@ fn complete(address: SocketAddr, workers: usize, mut sockets: Vec<OwnedFd>) -> i
         }
     }
     Ok(sockets)
+}
+
+/// Makes the kernel give packets to the socket of the worker that has their connection, if it may. A worker reads the socket
+/// with its number, whatever others it reads.
+fn steer(address: SocketAddr, socket: &OwnedFd) -> io::Result<()> {
+    let mode = QuicProcess::this().steering();
+    if mode == AssistMode::Off {
+        steering::stop(socket.as_fd());
+        return Ok(());
+    }
+    match steering::steer(socket.as_fd(), LAYOUT) {
+        Ok(()) => {
+            tracing::info!(%address, "the kernel gives packets of HTTP/3 to the worker that has their connection");
+            Ok(())
+        }
+        Err(error) if mode == AssistMode::Required => Err(io::Error::other(format!(
+            "kernel.quic_steering: required, but {error}; auto runs without it"
+        ))),
+        Err(error) => {
+            tracing::info!(%address, %error, "workers pass packets of HTTP/3 to each other, not the kernel");
+            Ok(())
+        }
+    }
+}
+
+/// Duplicates the sockets of a listener in the order in which they were bound. `parts` are in the order of the workers.
+///
+/// # Errors
+/// No descriptors are left.
+pub fn hold<'a>(parts: impl Iterator<Item = &'a DatagramSockets>) -> io::Result<Vec<OwnedFd>> {
+    let mut sockets: Vec<_> = parts.flat_map(|part| part.sockets.iter().enumerate()).collect();
+    sockets.sort_by_key(|(round, _)| *round);
+    sockets.into_iter().map(|(_, socket)| socket.try_clone()).collect()
 }
 
 fn udp(address: SocketAddr, share_port: bool) -> io::Result<Socket> {

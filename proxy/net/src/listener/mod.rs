@@ -22,7 +22,7 @@ use sluice_kernel::{bans, socket};
 use crate::quic::{Mailboxes, Origin};
 
 pub use bind::{BACKLOG, BindError, Inherited, ReadySockets, bind_all, listen_all};
-pub use datagrams::bind as bind_datagrams;
+pub use datagrams::{bind as bind_datagrams, hold as hold_datagrams};
 
 /// A listener and duplicates of its sockets, to pass on.
 pub struct HeldSockets {
@@ -166,7 +166,7 @@ impl Listening {
 /// No descriptors are left.
 pub fn hold(bound: &[Vec<Bound>]) -> io::Result<Vec<HeldSockets>> {
     let mut held: Vec<HeldSockets> = Vec::new();
-    for Bound { listening, socket, datagrams, .. } in bound.iter().flatten() {
+    for Bound { listening, socket, .. } in bound.iter().flatten() {
         let index = held.iter().position(|held| Arc::ptr_eq(&held.listening, listening));
         let index = index.unwrap_or_else(|| {
             let listening = Arc::clone(listening);
@@ -174,9 +174,11 @@ pub fn hold(bound: &[Vec<Bound>]) -> io::Result<Vec<HeldSockets>> {
             held.len() - 1
         });
         held[index].sockets.push(socket.try_clone()?);
-        for socket in datagrams.iter().flat_map(|datagrams| &datagrams.sockets) {
-            held[index].datagrams.push(socket.try_clone()?);
-        }
+    }
+    for held in &mut held {
+        let of_listener =
+            bound.iter().flatten().filter(|bound| Arc::ptr_eq(&bound.listening, &held.listening));
+        held.datagrams = datagrams::hold(of_listener.filter_map(|bound| bound.datagrams.as_ref()))?;
     }
     Ok(held)
 }

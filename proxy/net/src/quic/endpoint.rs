@@ -40,6 +40,9 @@ pub trait Admit: 'static {
     /// Records a handshake that failed at its first packet.
     fn failed(&self, client: SocketAddr, error: &ConnectionError);
 
+    /// Records that a datagram is passed to another worker, or to another process.
+    fn forwarded(&self);
+
     /// Begins to serve a connection, whose handshake is under way.
     fn begin(&self, connection: Connection, place: Self::Place);
 }
@@ -229,6 +232,7 @@ impl Core {
         {
             // Of a process that is gone: the client is told.
             if self.forward(origin, &datagram) {
+                admit.forwarded();
                 return;
             }
         }

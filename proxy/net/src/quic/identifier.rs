@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use quinn_proto::{ConnectionId, ConnectionIdGenerator, InvalidCid};
+use sluice_kernel::steering::IdentifierLayout;
 
 use super::keys::QuicKeys;
 
@@ -13,8 +14,14 @@ use super::keys::QuicKeys;
 pub(super) const IDENTIFIER_BYTES: usize = 12;
 /// Of these, the ones that the check covers.
 const CHECKED_BYTES: usize = 8;
+/// Of these, the one with the number of the worker.
+const WORKER_AT: usize = 1;
 /// Of these, those that say where the connection is.
 const ORIGIN_BYTES: usize = 2;
+
+/// What the kernel needs to know to find the worker.
+pub(crate) const LAYOUT: IdentifierLayout =
+    IdentifierLayout { length: IDENTIFIER_BYTES as u8, index_at: WORKER_AT as u8 };
 
 /// Where a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,6 +18,7 @@ mod tokens;
 
 pub use connection::{Connection, Ended, StreamFault};
 pub use endpoint::{Admit, Close, Endpoint, Verdict};
+pub(crate) use identifier::LAYOUT;
 pub use identifier::Origin;
 pub use keys::QuicKeys;
 pub use mailbox::{Datagram, Mailboxes, mailboxes};

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use bytes::BytesMut;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use quinn_proto::EcnCodepoint;
+use sluice_config::AssistMode;
 use socket2::{Domain, SockRef, Socket, Type};
 use tokio::net::UnixDatagram;
 use tokio::sync::{mpsc, watch};
@@ -35,6 +36,8 @@ pub struct QuicProcess {
     secret: [u8; 32],
     keys: QuicKeys,
     tokens: Tokens,
+    /// Whether the kernel may give packets to the worker that has their connection.
+    steering: OnceLock<AssistMode>,
     generation: u8,
     /// The ways to other processes, by their generation.
     relays: Mutex<BTreeMap<u8, Arc<OwnedFd>>>,
@@ -80,6 +83,7 @@ impl QuicProcess {
             secret,
             keys,
             tokens,
+            steering: OnceLock::new(),
             generation,
             relays: Mutex::default(),
             inboxes: Mutex::default(),
@@ -90,6 +94,17 @@ impl QuicProcess {
     /// The secrets of its endpoints.
     pub fn keys(&self) -> &QuicKeys {
         &self.keys
+    }
+
+    /// Sets `kernel.quic_steering`, before sockets are bound.
+    pub fn set_steering(&self, mode: AssistMode) {
+        // It cannot change while the process runs.
+        let _ = self.steering.set(mode);
+    }
+
+    /// `kernel.quic_steering`.
+    pub(crate) fn steering(&self) -> AssistMode {
+        self.steering.get().copied().unwrap_or_default()
     }
 
     /// How clients that return prove their address.

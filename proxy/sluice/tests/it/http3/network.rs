@@ -6,8 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use serde_json::json;
+
 use super::client::{post, to};
-use super::start;
+use super::raw::{control, exchange, frame, head};
+use super::{raw, start};
 use crate::support::{Origin, Setup, assert_same, pattern};
 
 /// Of a hundred datagrams.
@@ -104,4 +107,27 @@ fn bodies_survive_loss_and_reordering() {
     let [sent, lost] =
         ["sent", "lost"].map(|what| site.proxy.metric(&format!("sluice_http3_packets_{what}_total")));
     assert!(lost > 5.0 && sent > lost, "{lost} of {sent}");
+}
+
+/// Moves a client to other ports, and returns how many datagrams had to be passed between workers.
+fn forwarded_after_moves(steering: &str) -> Option<f64> {
+    let setup = Setup::to_origin(&Origin::saying("x")).with("workers", 2);
+    let site = start(setup.with("kernel", json!({"bypass": "off", "quic_steering": steering})))?;
+    site.run(async || {
+        let (endpoint, connection) = site.connect().await;
+        let _control = control(&connection, &frame(raw::SETTINGS, &[])).await;
+        for _ in 0..20 {
+            endpoint.rebind(UdpSocket::bind("127.0.0.1:0").unwrap()).unwrap();
+            assert!(exchange(&connection, &head("GET", "/", &[])).await.is_ok());
+        }
+    });
+    Some(site.proxy.metric("sluice_http3_datagrams_forwarded_total"))
+}
+
+#[test]
+fn packets_of_a_client_that_moves_find_its_worker() {
+    let Some(forwarded) = forwarded_after_moves("required") else { return };
+    assert_eq!(forwarded, 0.0, "by the kernel");
+    let Some(forwarded) = forwarded_after_moves("off") else { return };
+    assert!(forwarded > 0.0, "from one worker to the other");
 }
