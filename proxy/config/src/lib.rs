@@ -158,6 +158,8 @@ pub struct Config {
     pub tracing: Option<Tracing>,
     /// File with the token that enables debug fields; `None` is off.
     pub debug_token_file: Option<PathBuf>,
+    /// A secret of HTTP/3 that outlives the process.
+    pub http3_secret_file: Option<PathBuf>,
     /// Address of the admin listener; `None` is off.
     pub admin: Option<Address>,
     /// The admin listener serves only /metrics and /healthz, and may do so without a token on any address.

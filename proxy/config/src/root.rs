@@ -36,6 +36,7 @@ keys! { Config {
     access_log: AccessLog::default(), ACCESS_LOG;
     tracing: None, Or("off", map());
     debug_token_file: None, Optional(File);
+    http3_secret_file: None, Optional(File);
     admin: None, ADMIN;
     admin_metrics_only: false, Flag;
     admin_token_file: None, Optional(File);

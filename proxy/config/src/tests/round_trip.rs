@@ -497,6 +497,7 @@ prop_compose! {
             control: user.as_ref().map_or(if via { ControlSocket::Off } else { ControlSocket::Auto }, |name| {
                 ControlSocket::At(format!("/run/{name}").into())
             }),
+            http3_secret_file: token.clone().map(Into::into),
             debug_token_file: token.map(Into::into),
             tracing,
             services: ServicesState {

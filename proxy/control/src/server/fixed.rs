@@ -1,6 +1,7 @@
 //! Keys that cannot change while the process runs.
 
 use sluice_config::{self as config, AssistMode, Config};
+use sluice_net::quic::QuicProcess;
 
 /// Sets the fixed keys of a new configuration to their current values; returns a sentence for each that differs.
 pub(super) fn keep(old: &Config, new: &mut Config) -> Vec<String> {
@@ -25,6 +26,10 @@ pub(super) fn keep(old: &Config, new: &mut Config) -> Vec<String> {
     fix("group", old.group != new.group);
     fix("services", old.services != new.services);
     fix("demo_origin", old.demo_origin != new.demo_origin);
+    // It is read when the first listener gets HTTP/3.
+    if QuicProcess::has_begun() {
+        fix("http3_secret_file", old.http3_secret_file != new.http3_secret_file);
+    }
     let buffers = old.limits.body_buffers_bytes_max;
     fix("limits.body_buffers_max", buffers != new.limits.body_buffers_bytes_max);
     new.limits.body_buffers_bytes_max = buffers;

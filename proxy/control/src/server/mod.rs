@@ -11,6 +11,7 @@ mod fixed;
 mod listeners;
 mod operator;
 mod privileges;
+mod quic;
 mod reload;
 mod saturation;
 mod scheduling;

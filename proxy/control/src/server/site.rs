@@ -26,6 +26,7 @@ use super::changes::Changes;
 use super::clusters::{Clusters, Resolvers};
 use super::fixed;
 use super::listeners::Listeners;
+use super::quic;
 use super::services::Attached;
 use crate::acme::Acme;
 use crate::admin::{SharedToken, Token};
@@ -185,6 +186,7 @@ impl Site {
         let plan = self.listeners.plan(&config.listeners);
         let certified = attached.read_certificates(&config).await?;
         let tls = self.listeners.plan_tls(&certified.listeners).await?;
+        quic::prepare(&config).map_err(|error| error.to_string())?;
         let opened = self.listeners.open(&plan, &tls)?;
         let next = next_clusters(&old, &config).await?;
         // This changes what current listeners serve, so it is the last step that can fail.

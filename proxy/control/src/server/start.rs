@@ -28,7 +28,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::scheduling::Scheduling;
 use super::services::Attached;
-use super::{listeners, upgrade};
+use super::{listeners, quic, upgrade};
 use crate::admin::{self, Admin};
 use crate::doctor::{self, Assists};
 use crate::handover::{PassedSockets, Predecessor, Role};
@@ -129,7 +129,7 @@ pub(super) fn listeners(
     if let Some(estate) = predecessor.as_mut().and_then(|from| from.take_quic()) {
         QuicProcess::succeed(estate);
     }
-    QuicProcess::this().set_steering(config.kernel.quic_steering);
+    quic::prepare(config)?;
     let mut inherited = Inherited::from_environment();
     let mut take = |listener: &config::Listener| {
         let passed = predecessor.as_mut().map(|from| from.take_listener(&listener.name, &listener.address));

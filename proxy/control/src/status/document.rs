@@ -121,6 +121,8 @@ pub struct Finding {
 }
 
 /// Totals.
+///
+/// Many fields: each is a number that is shown.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Totals {
     /// Finished exchanges since startup.
@@ -147,6 +149,9 @@ pub struct Totals {
     /// Every status code that occurred, in ascending order.
     #[serde(default)]
     pub codes: Vec<Code>,
+    /// Every version of HTTP that a client spoke.
+    #[serde(default)]
+    pub protocols: Vec<ProtocolShare>,
     /// The last two minutes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history: Option<History>,
@@ -248,6 +253,17 @@ pub struct Code {
     /// Responses with it since startup.
     pub count: u64,
     /// Responses with it per second, over the last ten seconds.
+    pub rate_10s: f64,
+}
+
+/// A version of HTTP that clients speak.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProtocolShare {
+    /// `HTTP/1.0`, `HTTP/1.1`, `HTTP/2.0` or `HTTP/3.0`.
+    pub protocol: String,
+    /// Requests with it since startup.
+    pub count: u64,
+    /// Requests with it per second, over the last ten seconds.
     pub rate_10s: f64,
 }
 

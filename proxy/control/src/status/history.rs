@@ -6,7 +6,7 @@ use std::time::Instant;
 use sluice_core::metrics::Counts;
 use sluice_core::record::BodyPath;
 
-use super::document::{Classes, Code, History, Latency, Paths, Rates};
+use super::document::{Classes, History, Latency, Paths, Rates};
 
 /// Seconds of history.
 pub(super) const SECONDS: usize = 120;
@@ -47,31 +47,36 @@ impl<T: Copy> Past<T> {
     }
 }
 
-/// The counts of status codes of the last [`WINDOW`] samples and the one before.
-#[derive(Debug, Default)]
-pub(super) struct CodeTrack(VecDeque<(Instant, BTreeMap<u16, u64>)>);
+/// The counts by some key of the last [`WINDOW`] samples and the one before.
+#[derive(Debug)]
+pub(super) struct CountTrack<K>(VecDeque<(Instant, BTreeMap<K, u64>)>);
 
-impl CodeTrack {
+impl<K> Default for CountTrack<K> {
+    fn default() -> Self {
+        Self(VecDeque::new())
+    }
+}
+
+impl<K: Ord + Copy> CountTrack<K> {
     /// Adds the counts of `now`.
-    pub(super) fn push(&mut self, now: Instant, counts: BTreeMap<u16, u64>) {
+    pub(super) fn push(&mut self, now: Instant, counts: BTreeMap<K, u64>) {
         self.0.push_back((now, counts));
         if self.0.len() > WINDOW + 1 {
             self.0.pop_front();
         }
     }
 
-    /// Every code that occurred.
-    pub(super) fn codes(&self) -> Vec<Code> {
+    /// Every key that occurred, with its count and its rate per second.
+    pub(super) fn rates(&self) -> Vec<(K, u64, f64)> {
         let (Some((then, first)), Some((now, last))) = (self.0.front(), self.0.back()) else {
             return Vec::new();
         };
         let seconds = now.saturating_duration_since(*then).as_secs_f64().max(0.001);
-        let code = |(code, count): (&u16, &u64)| {
-            let before = first.get(code).copied().unwrap_or(0);
-            let rate = count.saturating_sub(before) as f64 / seconds;
-            Code { code: *code, count: *count, rate_10s: rounded(rate) }
+        let rate = |(key, count): (&K, &u64)| {
+            let before = first.get(key).copied().unwrap_or(0);
+            (*key, *count, rounded(count.saturating_sub(before) as f64 / seconds))
         };
-        last.iter().map(code).collect()
+        last.iter().map(rate).collect()
     }
 }
 

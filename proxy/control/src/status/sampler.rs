@@ -8,9 +8,10 @@ use sluice_core::cluster::{self, balance_word};
 use sluice_core::metrics::{Counts, Tally};
 
 use super::document::{
-    Classes, Cluster, Document, Endpoint, Fixed, History, Queue, RecentError, SCHEMA, Totals,
+    Classes, Cluster, Code, Document, Endpoint, Fixed, History, ProtocolShare, Queue, RecentError, SCHEMA,
+    Totals,
 };
-use super::history::{CodeTrack, Past, Track};
+use super::history::{CountTrack, Past, Track};
 
 /// Maximum number of tracked endpoints over all clusters; about 5 KB each.
 const ENDPOINTS_MAX: usize = 1000;
@@ -47,7 +48,8 @@ struct TotalTrack {
     whole: Track,
     classes: Past<[f32; 5]>,
     queued: Past<u32>,
-    codes: CodeTrack,
+    codes: CountTrack<u16>,
+    protocols: CountTrack<&'static str>,
 }
 
 impl TotalTrack {
@@ -195,6 +197,13 @@ fn totals(track: &mut TotalTrack, sample: &Sample, clusters: &[Cluster]) -> Tota
         track.queued.push(u32::try_from(queued).unwrap_or(u32::MAX));
     }
     track.codes.push(sample.now, tally.codes.clone());
+    track.protocols.push(sample.now, tally.protocols.clone());
+    let code = |(code, count, rate_10s)| Code { code, count, rate_10s };
+    let protocol = |(protocol, count, rate_10s): (&str, _, _)| ProtocolShare {
+        protocol: protocol.to_owned(),
+        count,
+        rate_10s,
+    };
     Totals {
         requests: tally.requests,
         retries: tally.retries,
@@ -206,7 +215,8 @@ fn totals(track: &mut TotalTrack, sample: &Sample, clusters: &[Cluster]) -> Tota
         in_flight,
         queued,
         rates: track.whole.rates(),
-        codes: track.codes.codes(),
+        codes: track.codes.rates().into_iter().map(code).collect(),
+        protocols: track.protocols.rates().into_iter().map(protocol).collect(),
         history: None,
     }
 }

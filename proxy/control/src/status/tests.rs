@@ -139,6 +139,8 @@ fn codes_and_classes_are_counted() {
     let document = rig.second();
     let codes: Vec<_> = document.totals.codes.iter().map(|code| (code.code, code.count)).collect();
     assert_eq!(codes, [(200, 30), (404, 2), (503, 10)]);
+    let protocols = &document.totals.protocols;
+    assert_eq!((protocols.len(), &*protocols[0].protocol, protocols[0].count), (1, "HTTP/1.1", 42));
     assert_eq!(document.totals.codes[0].rate_10s, 10.0, "over the three seconds since the first sample");
     let history = document.totals.history.unwrap();
     let classes = history.classes.unwrap();

@@ -36,6 +36,7 @@ impl Collector for State {
         self.encodings(&mut encoder)?;
         self.http2(&mut encoder)?;
         self.http3(&mut encoder)?;
+        self.protocols(&mut encoder)?;
         self.paths(&mut encoder)?;
         self.failures(&mut encoder)?;
         self.held(&mut encoder)?;

@@ -19,6 +19,7 @@ mod labels;
 mod limits;
 mod missed;
 mod process;
+mod protocols;
 mod recent;
 mod retire;
 mod series;

@@ -28,6 +28,8 @@ pub struct Tally {
     pub requests: u64,
     /// The same by status code; codes that did not occur are absent.
     pub codes: BTreeMap<u16, u64>,
+    /// Exchanges ended since the start by the client's version of HTTP; versions that did not occur are absent.
+    pub protocols: BTreeMap<&'static str, u64>,
     /// Attempts beyond the first since the start.
     pub retries: u64,
     /// Panics since the start.
@@ -129,6 +131,7 @@ impl Metrics {
             tunnels_open: self.state.sum_open(Event::TunnelOpened, Event::TunnelClosed),
             batch_workers: self.state.sum_open(Event::BatchBegun, Event::BatchEnded),
             codes: self.state.sum_codes(),
+            protocols: self.state.sum_protocols(),
             retries: self.state.sum_retries(),
             panics: self.panics(),
             ..Tally::default()

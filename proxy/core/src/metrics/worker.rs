@@ -12,6 +12,7 @@ use super::event::{EVENTS, Event};
 use super::handshakes::Handshakes;
 use super::labels::LabelTable;
 use super::lock;
+use super::protocols::Protocols;
 use super::recent::{Ration, Recent, is_failure};
 use super::series::{Labels, Series, bump};
 use super::{Abuse, Missed};
@@ -31,6 +32,7 @@ pub(super) struct WorkerMetrics {
     /// Responses over joined connections that did not use direct return, by reason.
     missed: [AtomicU64; Missed::COUNT],
     pub(super) codes: Codes,
+    pub(super) protocols: Protocols,
     pub(super) handshakes: Handshakes,
     /// HTTP/2 connections closed for abuse, by kind.
     abuses: [AtomicU64; Abuse::ALL.len()],
@@ -46,6 +48,7 @@ impl WorkerMetrics {
             paths: Default::default(),
             missed: std::array::from_fn(|_| AtomicU64::new(0)),
             codes: Codes::default(),
+            protocols: Protocols::default(),
             handshakes: Handshakes::default(),
             abuses: std::array::from_fn(|_| AtomicU64::new(0)),
             series: Mutex::default(),
@@ -182,6 +185,7 @@ impl WorkerRecorder {
         }
         self.by_key.set(by_key);
         self.counters.codes.record(record.status);
+        self.counters.protocols.record(record.version);
         if let Some(path) = record.path {
             let (exchanges, bytes) = &self.counters.paths[path as usize];
             bump(exchanges, 1);

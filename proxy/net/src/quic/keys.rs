@@ -25,7 +25,7 @@ struct ResetKey([u8; 16]);
 
 impl QuicKeys {
     /// A new secret.
-    pub(super) fn random_secret() -> [u8; 32] {
+    pub fn random_secret() -> [u8; 32] {
         let mut secret = [0; 32];
         // Without the system's randomness, an attacker could guess identifiers, but not read or change anything.
         if crypto::default_provider().secure_random.fill(&mut secret).is_err() {

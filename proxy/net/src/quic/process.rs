@@ -66,6 +66,17 @@ impl QuicProcess {
         PROCESS.get_or_init(|| Self::new(QuicKeys::random_secret(), fastrand::u8(..)))
     }
 
+    /// Whether there is one: QUIC is in use, or another process was succeeded.
+    pub fn has_begun() -> bool {
+        PROCESS.get().is_some()
+    }
+
+    /// Begins with the secret of an earlier process. Call it before anything else of QUIC.
+    pub fn begin(secret: [u8; 32]) {
+        // Generations are of use only while two processes run.
+        let _ = PROCESS.set(Self::new(secret, fastrand::u8(..)));
+    }
+
     /// Makes this process the next generation. Call it before anything else of QUIC.
     pub fn succeed(estate: QuicEstate) {
         let process = Self::new(estate.secret, estate.generation.wrapping_add(1));

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::client::{get, to};
 use super::raw::{closed, control, exchange, frame, head};
 use super::{raw, start, start_with};
-use crate::support::{Origin, Setup, ok, pattern, poll, until};
+use crate::support::{Origin, Setup, free_port, ok, pattern, poll, until};
 
 #[test]
 fn a_cancelled_request_reaches_the_origin() {
@@ -226,4 +226,36 @@ fn a_client_that_leaves_is_let_go() {
     });
     poll("the end", || (site.proxy.metric("sluice_http3_connections_ended_total") == 1.0).then_some(()));
     assert!(site.proxy.metric("sluice_http3_rtt_seconds_total") > 0.0);
+}
+
+#[test]
+fn clients_of_a_process_that_is_gone_learn_it_at_once() {
+    let origin = Origin::saying("x");
+    let secret = std::env::temp_dir().join(format!("sluice-it-{}-quic-secret", std::process::id()));
+    let address = json!({"address": format!("127.0.0.1:{}", free_port())});
+    // The first one makes it.
+    let setup = || Setup::to_origin(&origin).with("http3_secret_file", secret.to_str().unwrap());
+    let Some(mut site) = start_with(setup(), address.clone()) else { return };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (_endpoint, connection, _control) = runtime.block_on(async {
+        let (endpoint, connection) = site.connect().await;
+        let control = control(&connection, &frame(raw::SETTINGS, &[])).await;
+        exchange(&connection, &head("GET", "/", &[])).await.unwrap();
+        (endpoint, connection, control)
+    });
+    site.proxy.signal(Signal::SIGKILL);
+    site.proxy.wait();
+    let next = start_with(setup(), address).unwrap();
+    next.run(async || {
+        let (_endpoint, connection) = next.connect().await;
+        let _control = control(&connection, &frame(raw::SETTINGS, &[])).await;
+        exchange(&connection, &head("GET", "/", &[])).await.unwrap();
+    });
+    let ended = runtime.block_on(async {
+        let (mut send, _receive) = connection.open_bi().await.unwrap();
+        let _ = send.write_all(&head("GET", "/", &[])).await;
+        connection.closed().await
+    });
+    assert!(matches!(ended, quinn::ConnectionError::Reset), "{ended:?}");
+    std::fs::remove_file(&secret).unwrap();
 }
