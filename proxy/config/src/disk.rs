@@ -49,6 +49,9 @@ pub(super) fn check(config: &Config, problems: &Problems) {
     if let LogOutput::File(file) = &config.access_log.output {
         parent_exists(file, &root.key("access_log"), problems);
     }
+    if let Some(qlog) = &config.qlog {
+        is_folder(&qlog.folder, &root.key("qlog").key("folder"), problems);
+    }
     if let Some(Err(message)) = config.debug_token_file.as_deref().map(super::read_token) {
         problems.add(&root.key("debug_token_file"), message);
     }

@@ -20,7 +20,7 @@ const WINDOW_BYTES: RangeInclusive<u64> = 16 * KIB..=(1 << 31) - 1;
 pub struct Http3 {
     /// The port that clients are told; 0 is the one of the listener.
     pub advertised_port: u16,
-    /// How long clients remember that there is HTTP/3, in seconds; 0 tells them nothing.
+    /// How long clients remember that there is HTTP/3, in seconds; 0 makes them forget it.
     pub advertised_age_s: u64,
     /// Whether clients that return may send requests before the handshake is complete.
     pub early_data: EarlyData,
@@ -55,10 +55,13 @@ keys! { Http3 {
 }}
 
 impl Http3 {
-    /// The value of Alt-Svc (RFC 7838) for a listener on `port`, if clients are told.
-    pub fn alt_svc(&self, port: u16) -> Option<String> {
+    /// The value of Alt-Svc (RFC 7838) for a listener on `port`.
+    pub fn alt_svc(&self, port: u16) -> String {
         let port = if self.advertised_port == 0 { port } else { self.advertised_port };
-        (self.advertised_age_s > 0).then(|| format!("h3=\":{port}\"; ma={}", self.advertised_age_s))
+        match self.advertised_age_s {
+            0 => "clear".to_owned(),
+            age_s => format!("h3=\":{port}\"; ma={age_s}"),
+        }
     }
 }
 

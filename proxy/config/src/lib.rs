@@ -57,6 +57,7 @@ mod template;
 mod text;
 mod tls;
 mod token;
+mod qlog;
 mod tracing;
 mod tree;
 mod unit;
@@ -110,6 +111,7 @@ pub use names::Word;
 pub use overrides::Override;
 pub use passthrough::{Passthrough, StartTls};
 pub use problem::{ConfigError, Origin, Problem};
+pub use qlog::Qlog;
 pub use rate_limit::{Excess, Rate, RateLimit};
 pub use retry::{Retry, ServerErrors};
 pub use rewrite::{QueryRule, RewritePart, RewriteTemplate};
@@ -156,6 +158,8 @@ pub struct Config {
     pub access_log: AccessLog,
     /// How exchanges are traced; `None` is off.
     pub tracing: Option<Tracing>,
+    /// Which HTTP/3 connections are recorded; `None` is off.
+    pub qlog: Option<Qlog>,
     /// File with the token that enables debug fields; `None` is off.
     pub debug_token_file: Option<PathBuf>,
     /// A secret of HTTP/3 that outlives the process.

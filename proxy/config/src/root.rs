@@ -35,6 +35,7 @@ keys! { Config {
     error_pages_for: Vec::new(), REPLACED;
     access_log: AccessLog::default(), ACCESS_LOG;
     tracing: None, Or("off", map());
+    qlog: None, Or("off", map());
     debug_token_file: None, Optional(File);
     http3_secret_file: None, Optional(File);
     admin: None, ADMIN;

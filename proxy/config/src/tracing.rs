@@ -55,7 +55,7 @@ const ENDPOINT: Own<HttpUrl> =
 const SERVICE_NAME: Own<String> =
     Own { read: service_name, write: |name| name.as_str().into(), shape: || Shape::TEXT };
 
-const RATIO: Own<f64> =
+pub(super) const RATIO: Own<f64> =
     Own { read: ratio, write: |ratio| (*ratio).into(), shape: || Shape::Number(0.0, 1.0) };
 
 fn endpoint(item: &Item<'_>) -> Option<HttpUrl> {

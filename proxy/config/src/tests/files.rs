@@ -69,6 +69,7 @@ access_log: {}
 access: [{}]
 rate_limits: {a: {}}
 tracing: {}
+qlog: {}
 admin: {}
 acme: {dns_hook: {}, external_account: {}}
 listeners: [{http3: {}, tls: {certificates: [{}], client_auth: {}, acme: {on_demand: {}}}, redirect_to_https: {}, hsts: {}}, {protocol: tls-passthrough}]

@@ -497,6 +497,7 @@ prop_compose! {
             control: user.as_ref().map_or(if via { ControlSocket::Off } else { ControlSocket::Auto }, |name| {
                 ControlSocket::At(format!("/run/{name}").into())
             }),
+            qlog: token.clone().map(|path| Qlog { folder: path.into(), sample_ratio: 0.5, file_bytes_max: 9999, files_max: workers + 1 }),
             http3_secret_file: token.clone().map(Into::into),
             debug_token_file: token.map(Into::into),
             tracing,

@@ -12,7 +12,8 @@ use sluice_core::metrics::Event;
 use sluice_core::tls::{Handshake, HandshakeFailure, Handshaking};
 use sluice_net::listener::{DatagramSockets, ListenerState, Listening};
 use sluice_net::quic::{
-    Admit, Close, Connection, ConnectionError, Endpoint, ServerConfig, Verdict, server_config,
+    Admit, Close, Connection, ConnectionError, Endpoint, QlogRecorder, ServerConfig, Verdict, recorded,
+    server_config,
 };
 
 use super::accept::AcceptContext;
@@ -64,6 +65,16 @@ impl Gate {
         let config = Arc::new(server_config(tls, &state.config.limits)?);
         *made = Some((Arc::clone(state), Arc::clone(&config)));
         Some(config)
+    }
+
+    /// The parameters for a connection that is recorded, if it is one.
+    fn sample(&self, state: &Arc<ListenerState>, client: SocketAddr) -> Option<Arc<ServerConfig>> {
+        let snapshot = self.door.worker.snapshot();
+        let qlog = snapshot.config.qlog.as_ref()?;
+        let title = format!("{} from {client}", state.config.name);
+        let random = self.door.worker.with_random(|random| random.f64());
+        let stream = QlogRecorder::with(qlog).ok()?.record(random, title)?;
+        Some(Arc::new(recorded(&*self.config(state)?, &state.config.limits, stream)))
     }
 
     fn is_banned(&self, client: SocketAddr) -> bool {
@@ -125,7 +136,7 @@ impl Admit for Gate {
             return Verdict::Retry;
         }
         match self.admit(&state, client) {
-            Some(place) => Verdict::Accept(config, place),
+            Some(place) => Verdict::Accept(self.sample(&state, client).unwrap_or(config), place),
             None => refuse(),
         }
     }

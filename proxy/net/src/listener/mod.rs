@@ -196,7 +196,7 @@ impl ListenerState {
             config::Address::Name(_, port) => *port,
             config::Address::Unix(_) => 0,
         };
-        let alt_svc = config.http3.and_then(|http3| http3.alt_svc(port));
+        let alt_svc = config.http3.map(|http3| http3.alt_svc(port));
         let alt_svc = alt_svc.map(|value| value.into_bytes().into());
         Self { config, authority, hsts, alt_svc, terminator: None, lasting: Arc::default() }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quinn_proto::crypto::rustls::QuicServerConfig;
-use quinn_proto::{IdleTimeout, ServerConfig, TransportConfig, VarInt};
+use quinn_proto::{IdleTimeout, QlogStream, ServerConfig, TransportConfig, VarInt};
 use rustls::quic::Suite;
 use sluice_config::Limits;
 use sluice_core::tls::crypto;
@@ -50,6 +50,14 @@ pub fn server_config(tls: &Arc<rustls::ServerConfig>, limits: &Limits) -> Option
     // Each is accepted or refused at once.
     config.max_incoming(1024).incoming_buffer_size(16 << 10).incoming_buffer_size_total(1 << 20);
     Some(config)
+}
+
+/// The same configuration for one connection that is recorded.
+pub fn recorded(config: &ServerConfig, limits: &Limits, stream: QlogStream) -> ServerConfig {
+    let (mut config, mut transport) = (config.clone(), transport(limits));
+    transport.qlog_stream(Some(stream));
+    config.transport_config(Arc::new(transport));
+    config
 }
 
 /// The suite of Initial packets (RFC 9001 section 5), whatever the listener allows after them.

@@ -114,6 +114,9 @@ fn reloads_turn_it_on_and_off() {
             assert!(exchange(&connection, &head("GET", "/", &[])).await.is_ok(), "{round}");
         });
         assert!(alt_svc(&site).is_some());
+        config["listeners"][0]["http3"] = json!({"advertised_age": 0});
+        assert_eq!(site.proxy.reload(&config).0, Some(0));
+        assert_eq!(alt_svc(&site).as_deref(), Some("clear"));
         config["listeners"][0]["http3"] = json!("off");
         let (code, said) = site.proxy.reload(&config);
         assert_eq!(code, Some(0), "{said}");

@@ -9,6 +9,7 @@ mod exchanges;
 mod frames;
 mod network;
 mod raw;
+mod recordings;
 
 use serde_json::json;
 
