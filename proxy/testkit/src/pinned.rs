@@ -43,6 +43,8 @@ const TOOLS: &[(&str, Source)] = &[
     ("node", Source::Apt(&["nodejs"])),
     ("pgbench", Source::Apt(&["postgresql", "postgresql-contrib"])),
     ("oha", Source::Crate("1.16.0")),
+    // Later versions require a newer compiler than the workspace's. It builds BoringSSL: some minutes.
+    ("h3i", Source::Crate("0.5.0")),
     ("starlette", Source::Python(&["starlette==1.10.0", "uvicorn[standard]==0.54.0"], "uvicorn")),
     (
         "django",

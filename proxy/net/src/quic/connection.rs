@@ -21,8 +21,8 @@ use tokio::time::Sleep;
 
 use super::endpoint::Core;
 
-/// The most that one turn makes to send, each up to the most that one call sends. Other connections follow.
-const TRANSMITS_MAX: usize = 8;
+/// The calls that send in one turn. Other connections follow.
+const TRANSMITS_MAX: usize = 1;
 /// The longest wait of a timer that was not set.
 const NEVER: Duration = Duration::from_secs(86_400);
 

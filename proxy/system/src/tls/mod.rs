@@ -2,6 +2,7 @@
 //! these names, because they take minutes and install what they need.
 
 mod chromium;
+mod h3i;
 mod http3;
 mod testssl;
 mod tlsfuzzer;
@@ -34,6 +35,7 @@ const HTTP3_CHECKS: &[Check] = &[
     ("http3_quic_go", http3::suits_quic_go),
     ("http3_ngtcp2", http3::suits_ngtcp2),
     ("http3_chromium", http3::suits_chromium),
+    ("http3_h3i", h3i::bears),
 ];
 
 const BROWSER: &str = "chromium::browses";
