@@ -99,6 +99,8 @@ pub struct Http3Limits {
     pub resets_max: u64,
     /// Frames without a meaning, priorities, and control frames that it may send per interval.
     pub control_frames_max: u64,
+    /// Changes of the client's address, and probes of addresses, per interval.
+    pub paths_max: u64,
     /// Requests that sluice had to reset for a fault of the client, over the life of the connection.
     pub faults_max: u64,
 }
@@ -120,6 +122,8 @@ keys! { Http3Limits {
     resets_max: 500, number(1..=1_000_000);
     // A browser sends a priority or two for a request, and a few frames to keep servers used to unknown ones.
     control_frames_max: 2000, number(10..=1_000_000);
+    // A phone changes its network a few times a day. An address may be forged, and gets a packet of 1200 bytes for one of 40.
+    paths_max: 20, number(1..=100_000);
     // A client with hundreds of faults causes them deliberately.
     faults_max: 200, number(1..=100_000);
 }}

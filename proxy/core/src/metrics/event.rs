@@ -98,6 +98,8 @@ pub enum Event {
     Http3Resets,
     /// It sent too many frames that do nothing: `limits.http3.control_frames_max`.
     Http3ControlFrames,
+    /// It changed or probed its address too often: `limits.http3.paths_max`.
+    Http3Paths,
     /// It made sluice reset too many requests: `limits.http3.faults_max`.
     Http3Faults,
     /// A worker became a batch thread.

@@ -42,6 +42,7 @@ impl State {
         for (reason, kind) in [
             ("resets", Event::Http3Resets),
             ("control_frames", Event::Http3ControlFrames),
+            ("paths", Event::Http3Paths),
             ("faults", Event::Http3Faults),
         ] {
             count(&mut family.encode_family(&[("reason", reason)])?, self.sum_event(kind))?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use sluice_config::TlsVersion;
+use sluice_config::{EarlyData, TlsVersion};
 use sluice_core::error::Reason;
 use sluice_core::metrics::Event;
 use sluice_core::tls::{ClientIdentity, Handshake, HandshakeFailure, Handshaking};
@@ -109,6 +109,9 @@ impl QuicConnection {
             None => Handshake::Failed(HandshakeFailure::TimedOut),
         };
         self.worker.metrics().handshake(outcome);
+        if let Handshake::Done { .. } = outcome {
+            self.open_window();
+        }
         if let Handshake::Failed(failure) = outcome {
             tracing::debug!(
                 listener = self.listener.config.name,
@@ -117,6 +120,15 @@ impl QuicConnection {
                 "QUIC handshake failed"
             );
             quic.close(0, b"");
+        }
+    }
+
+    /// The client may send as much as others do, now that it is known that it is there.
+    fn open_window(&self) {
+        let (limits, http3) = (&self.listener.config.limits, self.listener.config.http3);
+        let has_early_data = http3.is_some_and(|http3| http3.early_data != EarlyData::Off);
+        if quic::first_window(limits, has_early_data) < limits.http3.connection_window_bytes {
+            self.quic().set_receive_window(limits.http3.connection_window_bytes);
         }
     }
 

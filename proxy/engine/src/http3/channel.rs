@@ -305,6 +305,11 @@ impl Channel {
                 self.link.meter.count_reset();
                 Http3Code::RequestCancelled
             }
+            // It wants no response any more.
+            _ if !was_done && self.link.connection.was_stopped(self.id) => {
+                self.link.meter.count_reset();
+                Http3Code::RequestCancelled
+            }
             _ if self.is_late.get() => Http3Code::RequestIncomplete,
             _ if self.broken.get() => Http3Code::RequestCancelled,
             _ => Http3Code::InternalError,

@@ -109,7 +109,8 @@ impl Driver<'_> {
             if has_ended {
                 return Poll::Ready(());
             }
-            if self.link.connection.lost().is_some() {
+            if let Some(error) = self.link.connection.lost() {
+                self.link.count_violation(&error);
                 return Poll::Pending;
             }
             self.transport.look(self.link);

@@ -8,7 +8,7 @@ use std::task::Context;
 use sluice_config::{Http3Limits, Limits};
 use sluice_core::metrics::{Event, WorkerRecorder};
 use sluice_http::http3::{Http3Code, Priority};
-use sluice_net::quic::{Connection, StreamId};
+use sluice_net::quic::{Connection, ConnectionError, StreamId};
 use tokio::sync::Notify;
 
 use super::channel::Channel;
@@ -89,6 +89,17 @@ impl Link {
             self.settled.notify_waiters();
         }
         has_ended
+    }
+
+    /// Counts a violation of the transport, which has ended the connection.
+    pub(super) fn count_violation(&self, error: &ConnectionError) {
+        if let ConnectionError::TransportError(error) = error
+            && self.fault.get().is_none()
+        {
+            self.fault.set(Some(Http3Code::GeneralProtocolError));
+            self.metrics.count(Event::Http3ProtocolError);
+            tracing::debug!(client = %self.connection.remote(), %error, "QUIC violation");
+        }
     }
 
     /// Ends the connection for a violation.

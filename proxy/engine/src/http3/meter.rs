@@ -11,10 +11,12 @@ pub(super) struct Meter {
     interval: Duration,
     resets_max: u64,
     control_frames_max: u64,
+    paths_max: u64,
     faults_max: u64,
     begun: Cell<Instant>,
     resets: Cell<u64>,
     control_frames: Cell<u64>,
+    paths: Cell<u64>,
     /// Over the life of the connection.
     faults: Cell<u64>,
     abuse: Cell<Option<Event>>,
@@ -26,10 +28,12 @@ impl Meter {
             interval: Duration::from_millis(limits.interval_ms),
             resets_max: limits.resets_max,
             control_frames_max: limits.control_frames_max,
+            paths_max: limits.paths_max,
             faults_max: limits.faults_max,
             begun: Cell::new(Instant::now()),
             resets: Cell::new(0),
             control_frames: Cell::new(0),
+            paths: Cell::new(0),
             faults: Cell::new(0),
             abuse: Cell::new(None),
         }
@@ -52,6 +56,14 @@ impl Meter {
         self.judge();
     }
 
+    /// Counts changes of the client's address, and probes of addresses.
+    pub(super) fn count_paths(&self, paths: u64) {
+        if paths > 0 {
+            self.paths.set(self.paths.get() + paths);
+            self.judge();
+        }
+    }
+
     /// Counts a request that had to be reset for a fault of the client.
     pub(super) fn count_fault(&self) {
         self.faults.set(self.faults.get() + 1);
@@ -61,22 +73,19 @@ impl Meter {
     }
 
     fn judge(&self) {
-        let has_reset_too_much = self.resets.get() > self.resets_max;
-        if !has_reset_too_much && self.control_frames.get() <= self.control_frames_max {
-            return;
-        }
+        let counts = [
+            (&self.resets, self.resets_max, Event::Http3Resets),
+            (&self.control_frames, self.control_frames_max, Event::Http3ControlFrames),
+            (&self.paths, self.paths_max, Event::Http3Paths),
+        ];
+        let Some((_, _, abuse)) = counts.iter().find(|(count, most, _)| count.get() > *most) else { return };
         // The clock is read only when a limit is reached.
         let now = Instant::now();
         if now.duration_since(self.begun.get()) >= self.interval {
             self.begun.set(now);
-            self.resets.set(0);
-            self.control_frames.set(0);
+            counts.iter().for_each(|(count, ..)| count.set(0));
         } else {
-            self.abuse.set(Some(if has_reset_too_much {
-                Event::Http3Resets
-            } else {
-                Event::Http3ControlFrames
-            }));
+            self.abuse.set(Some(*abuse));
         }
     }
 }
@@ -87,8 +96,13 @@ mod tests {
 
     #[test]
     fn what_exceeds_its_bound_is_abuse() {
-        let limits =
-            Http3Limits { resets_max: 2, control_frames_max: 10, faults_max: 1, ..Http3Limits::default() };
+        let limits = Http3Limits {
+            resets_max: 2,
+            control_frames_max: 10,
+            paths_max: 3,
+            faults_max: 1,
+            ..Http3Limits::default()
+        };
         let meter = || Meter::new(&limits);
         let resets = meter();
         (0..2).for_each(|_| resets.count_reset());
@@ -100,6 +114,9 @@ mod tests {
         assert_eq!(frames.abuse(), None);
         frames.count_control_frames(1);
         assert_eq!(frames.abuse(), Some(Event::Http3ControlFrames));
+        let paths = meter();
+        paths.count_paths(4);
+        assert_eq!(paths.abuse(), Some(Event::Http3Paths));
         let faults = meter();
         (0..2).for_each(|_| faults.count_fault());
         assert_eq!(faults.abuse(), Some(Event::Http3Faults));

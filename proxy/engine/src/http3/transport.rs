@@ -15,6 +15,8 @@ pub(super) struct TransportWatch {
     turns: u32,
     /// Frames that a client needs few of.
     frames: u64,
+    /// Probes of addresses.
+    probes: u64,
     /// Frames with parts of streams that were sent.
     sent: u64,
     /// Packets that were counted: sent, and lost.
@@ -24,11 +26,13 @@ pub(super) struct TransportWatch {
 
 impl TransportWatch {
     pub(super) fn new(link: &Link) -> Self {
-        Self { turns: 0, frames: 0, sent: 0, packets: (0, 0), remote: link.connection.remote() }
+        Self { turns: 0, frames: 0, probes: 0, sent: 0, packets: (0, 0), remote: link.connection.remote() }
     }
 
     /// Counts frames that a client needs few of, and changes of its address.
     pub(super) fn look(&mut self, link: &Link) {
+        link.meter.count_paths(link.connection.take_address_changes());
+        link.meter.count_control_frames(link.connection.take_crumbs());
         self.turns = self.turns.wrapping_add(1);
         if !self.turns.is_multiple_of(LOOK_EVERY) {
             return;
@@ -36,8 +40,9 @@ impl TransportWatch {
         let stats = link.connection.stats();
         self.count_packets(link, &stats);
         let frames = stats.frame_rx;
-        let all = frames.path_challenge
-            + frames.new_connection_id
+        link.meter.count_paths(frames.path_challenge.saturating_sub(self.probes));
+        self.probes = frames.path_challenge;
+        let all = frames.new_connection_id
             + frames.retire_connection_id
             + frames.ping
             + frames.new_token

@@ -20,9 +20,12 @@ use sluice_core::tls::take_recognised;
 use tokio::time::Sleep;
 
 use super::endpoint::Core;
+use super::path::ObservedPath;
 
 /// The calls that send in one turn. Other connections follow.
 const TRANSMITS_MAX: usize = 1;
+/// Less than this is next to nothing, if there is more to write. It takes memory of its own until it is acknowledged.
+const CRUMB_BYTES: usize = 256;
 /// The longest wait of a timer that was not set.
 const NEVER: Duration = Duration::from_secs(86_400);
 
@@ -80,41 +83,8 @@ struct State {
     /// Streams that may have room again, to be woken in turn.
     writable: Vec<StreamId>,
     writes: u64,
-}
-
-/// The client's address. It may be forged until the client has shown that it receives there, which the protocol checks
-/// for three times the longest time that an answer may take, and then goes back to the last one.
-struct ObservedPath {
-    /// Where the client is known to be.
-    settled: SocketAddr,
-    /// The address in use, and since when.
-    current: (SocketAddr, Instant),
-    /// The longest round trip that was measured.
-    rtt_max: Duration,
-}
-
-impl ObservedPath {
-    /// The least time that an address must have been in use.
-    const HOLD_MIN: Duration = Duration::from_secs(5);
-    /// The same in round trips: a timeout is at most five, and the protocol waits for three of them.
-    const HOLD_ROUND_TRIPS: u32 = 15;
-
-    fn new(address: SocketAddr) -> Self {
-        Self { settled: address, current: (address, Instant::now()), rtt_max: Duration::ZERO }
-    }
-
-    /// Looks at the address in use. Call it whenever it may have changed.
-    fn observe(&mut self, address: SocketAddr, rtt: Duration, now: Instant) {
-        if address != self.current.0 {
-            self.current = (address, now);
-        } else if address == self.settled {
-            self.rtt_max = self.rtt_max.max(rtt);
-        } else if now.duration_since(self.current.1)
-            > Self::HOLD_MIN.max(self.rtt_max * Self::HOLD_ROUND_TRIPS)
-        {
-            self.settled = address;
-        }
-    }
+    /// Writes for which the client gave next to no room.
+    crumbs: u64,
 }
 
 impl State {
@@ -164,8 +134,8 @@ impl State {
         self.writable = writable;
     }
 
-    fn observe(&mut self, now: Instant) {
-        self.path.observe(self.proto.remote_address(), self.proto.rtt(), now);
+    fn observe(&mut self) {
+        self.path.observe(&mut self.proto);
     }
 
     fn fault(&self) -> StreamFault {
@@ -192,6 +162,7 @@ impl Shared {
             path,
             writable: Vec::new(),
             writes: 0,
+            crumbs: 0,
         };
         Rc::new(Self {
             core: Rc::downgrade(core),
@@ -210,7 +181,7 @@ impl Shared {
             if !state.is_connected {
                 state.is_resumed |= take_recognised();
             }
-            state.observe(Instant::now());
+            state.observe();
         }
         self.wake();
     }
@@ -250,7 +221,7 @@ impl Connection {
                 let now = Instant::now();
                 if state.proto.poll_timeout().is_some_and(|at| at <= now) {
                     state.proto.handle_timeout(now);
-                    state.observe(now);
+                    state.observe();
                     self.0.is_due.set(true);
                 }
                 if self.0.is_due.replace(false) {
@@ -333,8 +304,13 @@ impl Connection {
 
     /// The client's address. It may change, once the client has shown that it receives at the new one.
     pub fn remote(&self) -> SocketAddr {
-        let address = self.0.state.borrow().path.settled;
+        let address = self.0.state.borrow().path.settled();
         SocketAddr::new(address.ip().to_canonical(), address.port())
+    }
+
+    /// How often the client's address has changed since this was last asked, whether it has proved that it is there or not.
+    pub fn take_address_changes(&self) -> u64 {
+        self.0.state.borrow_mut().path.take_changes()
     }
 
     /// The name that the client asked for, once the handshake is complete.
@@ -439,6 +415,7 @@ impl Connection {
             match written {
                 Ok(written) => {
                     state.writes += 1;
+                    state.crumbs += u64::from(written < bytes.len() && written < CRUMB_BYTES);
                     let writes = state.writes;
                     if let Some(events) = state.streams.get_mut(&id) {
                         events.written = writes;
@@ -453,6 +430,17 @@ impl Connection {
         };
         self.0.wake();
         Ok(written)
+    }
+
+    /// How often the client gave room for a few bytes only since this was last asked.
+    pub fn take_crumbs(&self) -> u64 {
+        std::mem::take(&mut self.0.state.borrow_mut().crumbs)
+    }
+
+    /// Takes as much as this before the application has read it, from now on.
+    pub fn set_receive_window(&self, bytes: u32) {
+        self.0.state.borrow_mut().proto.set_receive_window(bytes.into());
+        self.0.wake();
     }
 
     /// Wakes the task when the stream may have room again, after a write that found none.
@@ -500,6 +488,11 @@ impl Connection {
         Poll::Pending
     }
 
+    /// Whether the client has asked to stop sending on a stream.
+    pub fn was_stopped(&self, id: StreamId) -> bool {
+        matches!(self.0.state.borrow_mut().proto.send_stream(id).stopped(), Ok(Some(_)))
+    }
+
     /// Whether the client has given up sending on a stream. Later calls return false.
     pub fn was_reset(&self, id: StreamId) -> bool {
         matches!(self.0.state.borrow_mut().proto.recv_stream(id).received_reset(), Ok(Some(_)))
@@ -518,27 +511,4 @@ impl Connection {
 
 fn number(code: u64) -> VarInt {
     VarInt::from_u64(code).unwrap_or(VarInt::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_address_counts_once_it_has_outlasted_every_check() {
-        let address = |port: u16| SocketAddr::from(([192, 0, 2, 1], port));
-        let (begun, rtt) = (Instant::now(), Duration::from_secs(1));
-        let at = |seconds: u64| begun + Duration::from_secs(seconds);
-        let mut path = ObservedPath::new(address(1));
-        path.observe(address(1), rtt, at(0));
-        // Forged, back after the check has failed, and forged again.
-        for (seconds, port) in [(0, 2), (10, 2), (14, 1), (14, 2), (20, 2), (28, 2), (29, 1)] {
-            path.observe(address(port), Duration::ZERO, at(seconds));
-            assert_eq!(path.settled, address(1), "{seconds}");
-        }
-        for (seconds, settled) in [(30, 1), (45, 1), (46, 3)] {
-            path.observe(address(3), Duration::ZERO, at(seconds));
-            assert_eq!(path.settled, address(settled), "{seconds}");
-        }
-    }
 }

@@ -174,3 +174,63 @@ fn unknown_streams_are_bounded() {
     });
     assert_eq!(code, EXCESSIVE_LOAD);
 }
+
+#[test]
+fn a_client_that_keeps_moving_is_closed() {
+    let limits = json!({"limits": {"http3": {"paths_max": 5}}});
+    let Some(site) = start_with(Setup::to_origin(&Origin::saying("x")), limits) else { return };
+    let code = site.run(async || {
+        let (endpoint, connection) = site.connect().await;
+        let _control = control(&connection, &frame(raw::SETTINGS, &[])).await;
+        while connection.close_reason().is_none() {
+            endpoint.rebind(UdpSocket::bind("127.0.0.1:0").unwrap()).unwrap();
+            let Ok((mut send, receive)) = connection.open_bi().await else { break };
+            let _ = send.write_all(&head("GET", "/", &[])).await;
+            let _ = send.finish();
+            tokio::select! {
+                _ = connection.closed() => {}
+                _ = receive_some(receive) => {}
+            }
+        }
+        closed(&connection).await
+    });
+    assert_eq!(code, EXCESSIVE_LOAD);
+    assert_eq!(site.proxy.metric("sluice_http3_abuses_total{reason=\"paths\"}"), 1.0);
+}
+
+async fn receive_some(mut stream: quinn::RecvStream) {
+    let _ = stream.read(&mut [0; 100]).await;
+}
+
+#[test]
+fn cancelling_without_a_reset_counts_as_well() {
+    let limits = json!({"limits": {"http3": {"resets_max": 20}}});
+    let origin = Origin::playing(|mut peer| while peer.next().is_some() {});
+    let Some(site) = start_with(Setup::to_origin(&origin), limits) else { return };
+    let code = site.run(async || {
+        let (_endpoint, connection) = site.connect().await;
+        let _control = control(&connection, &frame(raw::SETTINGS, &[])).await;
+        while let Ok((mut send, mut receive)) = connection.open_bi().await {
+            let _ = send.write_all(&head("GET", "/", &[])).await;
+            let _ = send.finish();
+            tokio::task::yield_now().await;
+            let _ = receive.stop(raw::code(0x10c));
+        }
+        closed(&connection).await
+    });
+    assert_eq!(code, EXCESSIVE_LOAD);
+    assert_eq!(site.proxy.metric("sluice_http3_abuses_total{reason=\"resets\"}"), 1.0);
+}
+
+#[test]
+fn violations_of_the_transport_are_counted() {
+    let Some(site) = start(Setup::to_origin(&Origin::saying("x"))) else { return };
+    site.run(async || {
+        let (_endpoint, connection) = site.connect().await;
+        let _control = control(&connection, &frame(raw::SETTINGS, &[])).await;
+        assert!(exchange(&connection, &head("GET", "/", &[])).await.is_ok());
+        connection.close(raw::code(0x101), b"");
+        until(|| site.proxy.metric("sluice_http3_connections_ended_total") == 1.0).await;
+    });
+    assert_eq!(site.proxy.metric("sluice_http3_protocol_errors_total"), 0.0, "the client's own word");
+}

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::raw::{control, exchange, frame, head};
 use super::{Site, raw, start_with};
-use crate::support::{Origin, Setup, until};
+use crate::support::{Origin, Setup, assert_same, pattern, until};
 
 /// Passes what a client sends first, and holds back the rest of its handshake until it is opened.
 struct Gate {
@@ -307,4 +307,26 @@ fn without_the_key_there_is_no_early_data() {
         visit(&site, &client).await;
     });
     assert_eq!(site.proxy.metric("sluice_tls_handshakes_total{version=\"1.3\",resumed=\"yes\"}"), 1.0);
+}
+
+#[test]
+fn a_large_body_that_begins_early_arrives_whole() {
+    let origin = Origin::saying("x");
+    let Some(site) = start_with(Setup::to_origin(&origin), early()) else { return };
+    let (client, gate) = (returning(&site), Gate::start(site.proxy.address_of("main")));
+    let body = pattern(700_000);
+    site.run(async || {
+        visit(&site, &client).await;
+        let (_endpoint, connection) = return_to(gate.address, &client);
+        let connection = connection.expect("early data");
+        let _control = control(&connection, &frame(raw::SETTINGS, &[])).await;
+        let request = [head("POST", "/large", &[]), frame(raw::DATA, &body)].concat();
+        let posting = exchange(&connection, &request);
+        let opening = async {
+            until(|| delayed(&site) == 1.0).await;
+            gate.open();
+        };
+        assert!(tokio::join!(posting, opening).0.is_ok());
+    });
+    assert_same(&origin.last().body, &body);
 }

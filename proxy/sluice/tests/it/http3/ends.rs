@@ -212,6 +212,25 @@ fn a_client_that_moves_keeps_its_connection() {
 }
 
 #[test]
+fn applications_learn_the_address_that_a_client_has_moved_to() {
+    let origin = Origin::saying("x");
+    let Some(site) = start(Setup::to_origin(&origin)) else { return };
+    let address = || origin.last().get("x-forwarded-for").map(str::to_owned);
+    site.run(async || {
+        let (endpoint, connection) = site.connect().await;
+        let _control = control(&connection, &frame(raw::SETTINGS, &[])).await;
+        assert!(exchange(&connection, &head("GET", "/", &[])).await.is_ok());
+        assert_eq!(address().as_deref(), Some("127.0.0.1"));
+        for moved in ["127.0.0.3", "127.0.0.4"] {
+            endpoint.rebind(std::net::UdpSocket::bind((moved, 0)).unwrap()).unwrap();
+            while address().as_deref() != Some(moved) {
+                assert!(exchange(&connection, &head("GET", "/", &[])).await.is_ok());
+            }
+        }
+    });
+}
+
+#[test]
 fn a_client_that_leaves_is_let_go() {
     let Some(site) = start(Setup::to_origin(&Origin::saying("x"))) else { return };
     site.run(async || {

@@ -112,6 +112,7 @@ fn bodies_survive_loss_and_reordering() {
 /// Moves a client to other ports, and returns how many datagrams had to be passed between workers.
 fn forwarded_after_moves(steering: &str) -> Option<f64> {
     let setup = Setup::to_origin(&Origin::saying("x")).with("workers", 2);
+    let setup = setup.with("limits", json!({"http3": {"paths_max": 100}}));
     let site = start(setup.with("kernel", json!({"bypass": "off", "quic_steering": steering})))?;
     site.run(async || {
         let (endpoint, connection) = site.connect().await;
