@@ -101,6 +101,8 @@ pub struct Http3Limits {
     pub control_frames_max: u64,
     /// Changes of the client's address, and probes of addresses, per interval.
     pub paths_max: u64,
+    /// Parts of streams that arrive without being of use for reading, per interval: with gaps before them, or again.
+    pub unread_frames_max: u64,
     /// Requests that sluice had to reset for a fault of the client, over the life of the connection.
     pub faults_max: u64,
 }
@@ -124,6 +126,8 @@ keys! { Http3Limits {
     control_frames_max: 2000, number(10..=1_000_000);
     // A phone changes its network a few times a day. An address may be forged, and gets a packet of 1200 bytes for one of 40.
     paths_max: 20, number(1..=100_000);
+    // Hundreds of uploads that are refused. Tiny parts with gaps, or parts that come again, cost time to sort.
+    unread_frames_max: 100_000, number(1000..=10_000_000);
     // A client with hundreds of faults causes them deliberately.
     faults_max: 200, number(1..=100_000);
 }}

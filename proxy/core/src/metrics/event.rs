@@ -100,6 +100,8 @@ pub enum Event {
     Http3ControlFrames,
     /// It changed or probed its address too often: `limits.http3.paths_max`.
     Http3Paths,
+    /// It sent too many parts of streams that cannot be read: `limits.http3.unread_frames_max`.
+    Http3Unread,
     /// It made sluice reset too many requests: `limits.http3.faults_max`.
     Http3Faults,
     /// A worker became a batch thread.

@@ -43,6 +43,7 @@ impl State {
             ("resets", Event::Http3Resets),
             ("control_frames", Event::Http3ControlFrames),
             ("paths", Event::Http3Paths),
+            ("unread_frames", Event::Http3Unread),
             ("faults", Event::Http3Faults),
         ] {
             count(&mut family.encode_family(&[("reason", reason)])?, self.sum_event(kind))?;

@@ -9,31 +9,45 @@ use sluice_core::metrics::Event;
 /// What a connection may do in one interval, and what it did.
 pub(super) struct Meter {
     interval: Duration,
-    resets_max: u64,
-    control_frames_max: u64,
-    paths_max: u64,
-    faults_max: u64,
     begun: Cell<Instant>,
-    resets: Cell<u64>,
-    control_frames: Cell<u64>,
-    paths: Cell<u64>,
+    resets: Rate,
+    control_frames: Rate,
+    paths: Rate,
+    unread: Rate,
+    faults_max: u64,
     /// Over the life of the connection.
     faults: Cell<u64>,
     abuse: Cell<Option<Event>>,
+}
+
+/// One thing that is counted in each interval.
+struct Rate {
+    most: u64,
+    count: Cell<u64>,
+    /// What more than that is.
+    abuse: Event,
+}
+
+impl Rate {
+    fn new(most: u64, abuse: Event) -> Self {
+        Self { most, count: Cell::new(0), abuse }
+    }
+
+    fn add(&self, count: u64) {
+        self.count.set(self.count.get().saturating_add(count));
+    }
 }
 
 impl Meter {
     pub(super) fn new(limits: &Http3Limits) -> Self {
         Self {
             interval: Duration::from_millis(limits.interval_ms),
-            resets_max: limits.resets_max,
-            control_frames_max: limits.control_frames_max,
-            paths_max: limits.paths_max,
-            faults_max: limits.faults_max,
             begun: Cell::new(Instant::now()),
-            resets: Cell::new(0),
-            control_frames: Cell::new(0),
-            paths: Cell::new(0),
+            resets: Rate::new(limits.resets_max, Event::Http3Resets),
+            control_frames: Rate::new(limits.control_frames_max, Event::Http3ControlFrames),
+            paths: Rate::new(limits.paths_max, Event::Http3Paths),
+            unread: Rate::new(limits.unread_frames_max, Event::Http3Unread),
+            faults_max: limits.faults_max,
             faults: Cell::new(0),
             abuse: Cell::new(None),
         }
@@ -46,22 +60,27 @@ impl Meter {
 
     /// Counts a request that the client has cancelled.
     pub(super) fn count_reset(&self) {
-        self.resets.set(self.resets.get() + 1);
+        self.resets.add(1);
         self.judge();
     }
 
     /// Counts frames that are neither a head nor a body.
     pub(super) fn count_control_frames(&self, frames: u64) {
-        self.control_frames.set(self.control_frames.get() + frames);
+        self.control_frames.add(frames);
         self.judge();
     }
 
     /// Counts changes of the client's address, and probes of addresses.
     pub(super) fn count_paths(&self, paths: u64) {
-        if paths > 0 {
-            self.paths.set(self.paths.get() + paths);
-            self.judge();
-        }
+        self.paths.add(paths);
+        self.judge();
+    }
+
+    /// Counts parts of streams that have arrived, and pieces that were read.
+    pub(super) fn count_parts(&self, arrived: u64, read: u64) {
+        self.unread.add(arrived);
+        self.unread.count.set(self.unread.count.get().saturating_sub(read));
+        self.judge();
     }
 
     /// Counts a request that had to be reset for a fault of the client.
@@ -73,19 +92,15 @@ impl Meter {
     }
 
     fn judge(&self) {
-        let counts = [
-            (&self.resets, self.resets_max, Event::Http3Resets),
-            (&self.control_frames, self.control_frames_max, Event::Http3ControlFrames),
-            (&self.paths, self.paths_max, Event::Http3Paths),
-        ];
-        let Some((_, _, abuse)) = counts.iter().find(|(count, most, _)| count.get() > *most) else { return };
+        let rates = [&self.resets, &self.control_frames, &self.paths, &self.unread];
+        let Some(exceeded) = rates.iter().find(|rate| rate.count.get() > rate.most) else { return };
         // The clock is read only when a limit is reached.
         let now = Instant::now();
         if now.duration_since(self.begun.get()) >= self.interval {
             self.begun.set(now);
-            counts.iter().for_each(|(count, ..)| count.set(0));
+            rates.iter().for_each(|rate| rate.count.set(0));
         } else {
-            self.abuse.set(Some(*abuse));
+            self.abuse.set(Some(exceeded.abuse));
         }
     }
 }
@@ -100,6 +115,7 @@ mod tests {
             resets_max: 2,
             control_frames_max: 10,
             paths_max: 3,
+            unread_frames_max: 1500,
             faults_max: 1,
             ..Http3Limits::default()
         };
@@ -117,6 +133,13 @@ mod tests {
         let paths = meter();
         paths.count_paths(4);
         assert_eq!(paths.abuse(), Some(Event::Http3Paths));
+        let parts = meter();
+        for _ in 0..10 {
+            parts.count_parts(1500, 1400);
+        }
+        assert_eq!(parts.abuse(), None);
+        parts.count_parts(1000, 0);
+        assert_eq!(parts.abuse(), Some(Event::Http3Unread));
         let faults = meter();
         (0..2).for_each(|_| faults.count_fault());
         assert_eq!(faults.abuse(), Some(Event::Http3Faults));

@@ -17,6 +17,8 @@ pub(super) struct TransportWatch {
     frames: u64,
     /// Probes of addresses.
     probes: u64,
+    /// Parts of streams that have arrived, and pieces that were read.
+    parts: (u64, u64),
     /// Frames with parts of streams that were sent.
     sent: u64,
     /// Packets that were counted: sent, and lost.
@@ -26,13 +28,24 @@ pub(super) struct TransportWatch {
 
 impl TransportWatch {
     pub(super) fn new(link: &Link) -> Self {
-        Self { turns: 0, frames: 0, probes: 0, sent: 0, packets: (0, 0), remote: link.connection.remote() }
+        Self {
+            turns: 0,
+            frames: 0,
+            probes: 0,
+            parts: (0, 0),
+            sent: 0,
+            packets: (0, 0),
+            remote: link.connection.remote(),
+        }
     }
 
     /// Counts frames that a client needs few of, and changes of its address.
     pub(super) fn look(&mut self, link: &Link) {
-        link.meter.count_paths(link.connection.take_address_changes());
-        link.meter.count_control_frames(link.connection.take_crumbs());
+        let (changes, crumbs) = (link.connection.take_address_changes(), link.connection.take_crumbs());
+        if changes + crumbs > 0 {
+            link.meter.count_paths(changes);
+            link.meter.count_control_frames(crumbs);
+        }
         self.turns = self.turns.wrapping_add(1);
         if !self.turns.is_multiple_of(LOOK_EVERY) {
             return;
@@ -42,6 +55,9 @@ impl TransportWatch {
         let frames = stats.frame_rx;
         link.meter.count_paths(frames.path_challenge.saturating_sub(self.probes));
         self.probes = frames.path_challenge;
+        let parts = (frames.stream, link.connection.pieces());
+        let before = std::mem::replace(&mut self.parts, parts);
+        link.meter.count_parts(parts.0.saturating_sub(before.0), parts.1.saturating_sub(before.1));
         let all = frames.new_connection_id
             + frames.retire_connection_id
             + frames.ping

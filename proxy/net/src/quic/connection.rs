@@ -85,6 +85,8 @@ struct State {
     writes: u64,
     /// Writes for which the client gave next to no room.
     crumbs: u64,
+    /// Pieces of streams that were read.
+    pieces: u64,
 }
 
 impl State {
@@ -163,6 +165,7 @@ impl Shared {
             writable: Vec::new(),
             writes: 0,
             crumbs: 0,
+            pieces: 0,
         };
         Rc::new(Self {
             core: Rc::downgrade(core),
@@ -388,6 +391,7 @@ impl Connection {
             };
             let next = chunks.next(bytes_max);
             let must_send = chunks.finalize().should_transmit();
+            state.pieces += u64::from(matches!(next, Ok(Some(_))));
             let outcome = match next {
                 Ok(chunk) => Poll::Ready(Ok(chunk.map(|chunk| chunk.bytes))),
                 Err(ReadError::Reset(code)) => Poll::Ready(Err(StreamFault::Abandoned(code.into_inner()))),
@@ -435,6 +439,11 @@ impl Connection {
     /// How often the client gave room for a few bytes only since this was last asked.
     pub fn take_crumbs(&self) -> u64 {
         std::mem::take(&mut self.0.state.borrow_mut().crumbs)
+    }
+
+    /// Pieces of streams that were read. The client sends one or several of them in a frame.
+    pub fn pieces(&self) -> u64 {
+        self.0.state.borrow().pieces
     }
 
     /// Takes as much as this before the application has read it, from now on.
