@@ -55,6 +55,11 @@ keys! { Http3 {
 }}
 
 impl Http3 {
+    /// Whether clients may send requests before the handshake is complete.
+    pub fn has_early_data(&self) -> bool {
+        self.early_data != EarlyData::Off
+    }
+
     /// The value of Alt-Svc (RFC 7838) for a listener on `port`.
     pub fn alt_svc(&self, port: u16) -> String {
         let port = if self.advertised_port == 0 { port } else { self.advertised_port };

@@ -4,7 +4,7 @@ use super::https::PRELOAD_AGE_S;
 use super::path::Path;
 use super::problem::Problems;
 use super::tls::CIPHER_SUITES;
-use super::{Address, ClientAuthMode, EarlyData, Listener, Protocol, ProxyProtocol, Tls, TlsVersion};
+use super::{Address, ClientAuthMode, Listener, Protocol, ProxyProtocol, Tls, TlsVersion};
 
 /// Reports conflicts between the keys of one listener.
 pub(super) fn check(listener: &Listener, path: &Path, problems: &Problems) {
@@ -18,7 +18,7 @@ pub(super) fn check(listener: &Listener, path: &Path, problems: &Problems) {
     }
     if let Some(http3) = &listener.http3 {
         check_http3(listener, &path.key("http3"), problems);
-        if http3.early_data != EarlyData::Off {
+        if http3.has_early_data() {
             check_early_data(listener, &path.key("http3").key("early_data"), problems);
         }
     }

@@ -63,7 +63,9 @@ pub fn encode_request(out: &mut impl HeadSink, head: &RequestHead, forward: &Req
         let identified = forward.identity.is_some();
         let copied = is_copied_upstream(head, &field, forward.framing, forward.trusted, identified);
         let met = forward.continued && field.kind == FieldKind::Expect;
-        if copied && !met && !forward.takes_out(field.name) && !forward.drops(field.name) {
+        // A client's word must not hide that its request came early.
+        let hides = forward.is_early && field.name.eq_ignore_ascii_case(EARLY_DATA);
+        if copied && !met && !hides && !forward.takes_out(field.name) && !forward.drops(field.name) {
             out.field(field.name, field.value);
         }
     }
@@ -128,7 +130,7 @@ fn push_provenance(out: &mut impl HeadSink, head: &RequestHead, forward: &Reques
     for (name, value) in forward.identity.unwrap_or_default() {
         forward.push_own(out, name, value);
     }
-    if forward.is_early && !head.fields().any(|field| field.name.eq_ignore_ascii_case(EARLY_DATA)) {
+    if forward.is_early {
         forward.push_own(out, EARLY_DATA, b"1");
     }
     if forward.via {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use sluice_config::{EarlyData, TlsVersion};
+use sluice_config::TlsVersion;
 use sluice_core::error::Reason;
 use sluice_core::metrics::Event;
 use sluice_core::tls::{ClientIdentity, Handshake, HandshakeFailure, Handshaking};
@@ -126,7 +126,7 @@ impl QuicConnection {
     /// The client may send as much as others do, now that it is known that it is there.
     fn open_window(&self) {
         let (limits, http3) = (&self.listener.config.limits, self.listener.config.http3);
-        let has_early_data = http3.is_some_and(|http3| http3.early_data != EarlyData::Off);
+        let has_early_data = http3.is_some_and(|http3| http3.has_early_data());
         if quic::first_window(limits, has_early_data) < limits.http3.connection_window_bytes {
             self.quic().set_receive_window(limits.http3.connection_window_bytes);
         }

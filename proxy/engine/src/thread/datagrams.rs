@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
-use sluice_config::EarlyData;
 use sluice_core::clock;
 use sluice_core::error::Reason;
 use sluice_core::metrics::Event;
@@ -55,10 +54,6 @@ pub(super) fn begin(
     Ok(close)
 }
 
-fn has_early_data(state: &ListenerState) -> bool {
-    state.config.http3.is_some_and(|http3| http3.early_data != EarlyData::Off)
-}
-
 impl Gate {
     /// The parameters for connections that begin now.
     fn config(&self, state: &Arc<ListenerState>) -> Option<Arc<ServerConfig>> {
@@ -79,7 +74,8 @@ impl Gate {
         let title = format!("{} from {client}", state.config.name);
         let random = self.door.worker.with_random(|random| random.f64());
         let stream = QlogRecorder::with(qlog).ok()?.record(random, title)?;
-        Some(Arc::new(recorded(&*self.config(state)?, (&state.config.limits, has_early_data(state)), stream)))
+        let has_early_data = state.config.http3.is_some_and(|http3| http3.has_early_data());
+        Some(Arc::new(recorded(&*self.config(state)?, (&state.config.limits, has_early_data), stream)))
     }
 
     fn is_banned(&self, client: SocketAddr) -> bool {

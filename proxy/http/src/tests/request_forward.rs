@@ -226,8 +226,9 @@ fn upgrade_request_is_rendered_anew() {
 fn early_requests_say_so_once() {
     let early = |head: &[u8]| forward_with(head, |forward| forward.is_early = true);
     assert_eq!(early(&get_with(b"")).value("early-data"), "1");
-    let forwarded = early(&get_with(b"Early-Data: 1\r\n"));
-    assert_eq!(forwarded.values("early-data"), [b"1"]);
+    for told in [&b"Early-Data: 1\r\n"[..], b"early-data: 0\r\n", b"Early-Data: 0\r\nEarly-Data: 0\r\n"] {
+        assert_eq!(early(&get_with(told)).values("early-data"), [b"1"]);
+    }
     let forwarded = forward_with(&get_with(b"Early-Data: 1\r\n"), |_| ());
     assert_eq!(forwarded.value("early-data"), "1", "of a client in front");
 }
