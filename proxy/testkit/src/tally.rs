@@ -12,6 +12,8 @@ pub struct Tally {
     passed: usize,
     skipped: usize,
     failures: Vec<Failure>,
+    /// What the tests of the binary that runs now printed as they failed.
+    blamed: Vec<Failure>,
 }
 
 /// A failed check, for the end of the output.
@@ -27,7 +29,14 @@ const WHY_LINES: usize = 12;
 impl Tally {
     /// An empty count.
     pub fn new(filter: Option<String>) -> Self {
-        Self { started: Instant::now(), filter, passed: 0, skipped: 0, failures: Vec::new() }
+        Self {
+            started: Instant::now(),
+            filter,
+            passed: 0,
+            skipped: 0,
+            failures: Vec::new(),
+            blamed: Vec::new(),
+        }
     }
 
     /// The filter, as cargo test accepts it.
@@ -85,16 +94,34 @@ impl Tally {
         self.skipped += count;
     }
 
-    /// Adds the counts of a `test result:` line of cargo test. Returns whether it was such a line.
-    pub fn add_result_line(&mut self, name: &str, line: &str) -> bool {
+    /// Reads one line that cargo test prints: the counts of a `test result:` line are added, and what a failed test
+    /// printed is kept for [`Self::list_failures`]. Returns whether it was a result line.
+    pub fn read_line(&mut self, name: &str, line: &str) -> bool {
         let Some((passed, failed, ignored)) = result_line(line) else {
+            self.keep_blame(line);
             return false;
         };
         self.passed += passed;
         self.skipped += ignored;
-        let failure = || Failure { name: format!("cargo test ({name})"), why: Vec::new() };
-        self.failures.extend(std::iter::repeat_with(failure).take(failed));
+        let mut blamed = std::mem::take(&mut self.blamed).into_iter();
+        let failures = (0..failed).map(|_| {
+            let why = blamed.next().map(|test| [vec![test.name], test.why].concat()).unwrap_or_default();
+            Failure { name: format!("cargo test ({name})"), why }
+        });
+        self.failures.extend(failures);
         true
+    }
+
+    /// Keeps the first lines below `---- NAME stdout ----`.
+    fn keep_blame(&mut self, line: &str) {
+        if let Some(test) = line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----")) {
+            return self.blamed.push(Failure { name: test.to_owned(), why: Vec::new() });
+        }
+        let Some(test) = self.blamed.last_mut() else { return };
+        // The names of all that failed follow the last test's output.
+        if test.why.len() < WHY_LINES && !line.is_empty() && line != "failures:" {
+            test.why.push(line.to_owned());
+        }
     }
 
     /// Number of failures.
@@ -138,12 +165,25 @@ mod tests {
     fn result_lines_are_summed() {
         let mut tally = Tally::new(None);
         let line = "test result: FAILED. 5 passed; 2 failed; 1 ignored; 0 measured; 9 filtered out; finished in 0.01s";
-        assert!(tally.add_result_line("units", line));
-        assert!(!tally.add_result_line("units", "test a ... ok"));
+        assert!(tally.read_line("units", line));
+        assert!(!tally.read_line("units", "test a ... ok"));
         tally.check("a", || Ok(String::new()));
         tally.check("b", || Err(anyhow!("no")));
         tally.skip("c", 3, "why");
         assert_eq!(tally.summary(), "tests: 6 passed, 3 failed, 4 skipped");
+    }
+
+    #[test]
+    fn the_output_of_a_failed_test_is_kept_for_the_end() {
+        let mut tally = Tally::new(None);
+        let output = "failures:\n\n---- mine::one stdout ----\nthread panicked at a.rs:1:2:\nwrong\n\n\nfailures:\n\
+                      test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out";
+        for line in output.lines() {
+            tally.read_line("units", line);
+        }
+        let [failure] = &tally.failures[..] else { panic!("{} failures", tally.failures.len()) };
+        assert_eq!(failure.name, "cargo test (units)");
+        assert_eq!(failure.why, ["mine::one", "thread panicked at a.rs:1:2:", "wrong"]);
     }
 
     #[test]

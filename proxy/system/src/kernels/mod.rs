@@ -249,7 +249,7 @@ impl Kernel {
             match part.name.as_str() {
                 "doctor" => tally.settle(&name, self.judge_doctor(part)),
                 "complaints" => tally.settle(&name, judge_complaints(part)),
-                _ if part.lines.iter().filter(|line| tally.add_result_line(&name, line)).count() == 1 => {}
+                _ if part.lines.iter().filter(|line| tally.read_line(&name, line)).count() == 1 => {}
                 _ => tally.settle(&name, Err(anyhow!("ended without a result\n{}", part.tail()))),
             }
         }

@@ -65,7 +65,7 @@ fn run(name: &str, mut command: Command, tally: &mut Tally) -> Result<()> {
         let line = String::from_utf8_lossy(&line);
         println!("{line}");
         writeln!(log, "{line}")?;
-        tally.add_result_line(name, &line);
+        tally.read_line(name, &line);
     }
     let status = child.wait()?;
     // A failed build, or a binary that crashes, prints no result line.
