@@ -443,11 +443,11 @@ prop_compose! {
         let admin = addresses.pop_last();
         let listeners = names.iter().zip(addresses).enumerate().map(|(index, (name, address))| Listener {
             name: name.clone(),
-            address,
             protocol: [Protocol::Http, Protocol::Tcp, Protocol::TlsPassthrough][index.min(2)],
             proxy_protocol,
             http2: if index == 0 { http2 } else { Http2::Auto },
-            http3: (index == 0 && tls.is_some() && proxy_protocol == ProxyProtocol::Off).then_some(Http3 { advertised_port: port, advertised_age_s: max_age_s, ..Http3::default() }),
+            http3: (index == 0 && !matches!(address, Address::Unix(_)) && tls.is_some() && proxy_protocol == ProxyProtocol::Off).then_some(Http3 { advertised_port: port, advertised_age_s: max_age_s, ..Http3::default() }),
+            address,
             cluster: [None, Some("c".into()), via.then(|| "p".into())][index.min(2)].clone(),
             passthrough: (index > 1).then(|| passthrough(heads)),
             hsts: (index == 0 && tls.is_some()).then_some(Hsts { max_age_s, include_subdomains: via, preload: false }),
