@@ -101,7 +101,8 @@ async def main():
     async with session(session_ticket_handler=tickets.append) as one:
         answer = await one.get("/bytes?n=1000")
         assert answer.heads[0][b":status"] == b"200" and answer.length == 1000
-        print("handshake")
+        assert one._quic._retry_count == 1
+        print("Retry, handshake")
         many = await asyncio.gather(*(one.get(f"/bytes?n={1000 + number}") for number in range(100)))
         assert [stream.length for stream in many] == [1000 + number for number in range(100)]
         print("100 streams")
@@ -144,7 +145,10 @@ async def main():
         length = MEGABYTES << 20
         answer = await two.get(f"/bytes?n={length}")
         assert answer.length == length
-        print(f"{MEGABYTES} MiB")
+        sent = os.urandom(length)
+        answer = await two.post("/echo", sent)
+        assert answer.digest.digest() == hashlib.sha256(sent).digest()
+        print(f"{MEGABYTES} MiB up and down")
 
 
 class Forward(asyncio.DatagramProtocol):

@@ -9,12 +9,15 @@ use super::link::Link;
 
 /// After how many turns of the driver the counts are looked at.
 const LOOK_EVERY: u32 = 64;
+/// Bytes sent to a client for each frame that it needs few of: one that reads much and sends nothing pings now and then,
+/// to learn which of its acknowledgements have arrived (RFC 9000 section 13.2.4). ngtcp2 does so every 45 KB.
+const BYTES_A_FRAME: u64 = 4 << 10;
 
 /// What was seen of a connection's transport.
 pub(super) struct TransportWatch {
     turns: u32,
-    /// Frames that a client needs few of.
-    frames: u64,
+    /// Frames that a client needs few of, and bytes that were sent to it.
+    frames: (u64, u64),
     /// Probes of addresses.
     probes: u64,
     /// Parts of streams that have arrived, and pieces that were read.
@@ -30,7 +33,7 @@ impl TransportWatch {
     pub(super) fn new(link: &Link) -> Self {
         Self {
             turns: 0,
-            frames: 0,
+            frames: (0, 0),
             probes: 0,
             parts: (0, 0),
             sent: 0,
@@ -41,10 +44,9 @@ impl TransportWatch {
 
     /// Counts frames that a client needs few of, and changes of its address.
     pub(super) fn look(&mut self, link: &Link) {
-        let (changes, crumbs) = (link.connection.take_address_changes(), link.connection.take_crumbs());
-        if changes + crumbs > 0 {
+        let changes = link.connection.take_address_changes();
+        if changes > 0 {
             link.meter.count_paths(changes);
-            link.meter.count_control_frames(crumbs);
         }
         self.turns = self.turns.wrapping_add(1);
         if !self.turns.is_multiple_of(LOOK_EVERY) {
@@ -65,8 +67,11 @@ impl TransportWatch {
             + u64::from(frames.handshake_done)
             + frames.stop_sending
             + frames.reset_stream;
-        link.meter.count_control_frames(all.saturating_sub(self.frames));
-        self.frames = all;
+        let now = (all, stats.udp_tx.bytes);
+        let before = std::mem::replace(&mut self.frames, now);
+        let allowed = now.1.saturating_sub(before.1) / BYTES_A_FRAME;
+        let frames = now.0.saturating_sub(before.0) + link.connection.take_crumbs();
+        link.meter.count_control_frames(frames.saturating_sub(allowed));
         let remote = link.connection.remote();
         if std::mem::replace(&mut self.remote, remote) != remote {
             link.metrics.count(Event::Http3Migrated);

@@ -19,11 +19,10 @@ use rustls::pki_types::CertificateDer;
 use sluice_core::tls::take_recognised;
 use tokio::time::Sleep;
 
+use super::allowance::Allowance;
 use super::endpoint::Core;
 use super::path::ObservedPath;
 
-/// The calls that send in one turn. Other connections follow.
-const TRANSMITS_MAX: usize = 1;
 /// Less than this is next to nothing, if there is more to write. It takes memory of its own until it is acknowledged.
 const CRUMB_BYTES: usize = 256;
 /// The longest wait of a timer that was not set.
@@ -75,8 +74,7 @@ struct State {
     driver: Option<Waker>,
     streams: HashMap<StreamId, StreamEvents>,
     is_connected: bool,
-    /// Whether the client had proved its address when it connected.
-    is_validated: bool,
+    allowance: Allowance,
     is_resumed: bool,
     lost: Option<ConnectionError>,
     path: ObservedPath,
@@ -150,7 +148,7 @@ impl Shared {
         core: &Rc<Core>,
         handle: ConnectionHandle,
         proto: quinn_proto::Connection,
-        is_validated: bool,
+        allowance: Allowance,
     ) -> Rc<Self> {
         let path = ObservedPath::new(proto.remote_address());
         let state = State {
@@ -158,7 +156,7 @@ impl Shared {
             driver: None,
             streams: HashMap::new(),
             is_connected: false,
-            is_validated,
+            allowance,
             is_resumed: take_recognised(),
             lost: None,
             path,
@@ -176,10 +174,17 @@ impl Shared {
         })
     }
 
-    /// Takes what has arrived for the connection.
-    pub(super) fn take(&self, event: quinn_proto::ConnectionEvent) {
+    /// Takes what has arrived for the connection, in a datagram of this size. `has_our_identifier`: sluice has chosen the
+    /// identifier that it names.
+    pub(super) fn take(
+        &self,
+        event: quinn_proto::ConnectionEvent,
+        datagram_bytes: usize,
+        has_our_identifier: bool,
+    ) {
         {
             let state = &mut *self.state.borrow_mut();
+            state.allowance.receive(datagram_bytes, has_our_identifier);
             state.proto.handle_event(event);
             if !state.is_connected {
                 state.is_resumed |= take_recognised();
@@ -191,10 +196,12 @@ impl Shared {
 
     /// Closes the connection, unless it is closed already, and lets `send` take its last packet.
     pub(super) fn end(&self, code: u64, send: impl FnOnce(&mut quinn_proto::Connection)) {
-        let proto = &mut self.state.borrow_mut().proto;
+        let State { proto, allowance, .. } = &mut *self.state.borrow_mut();
         if !proto.is_closed() {
             proto.close(Instant::now(), number(code), Bytes::new());
-            send(proto);
+            if allowance.segments(proto, 1).is_some() {
+                send(proto);
+            }
         }
     }
 
@@ -243,7 +250,8 @@ impl Connection {
                         }
                     }
                     state.wake_writers();
-                    if !core.transmit(&mut state.proto, now, TRANSMITS_MAX, cx.waker()) {
+                    let State { proto, allowance, .. } = state;
+                    if !core.transmit(proto, allowance, now, cx.waker()) {
                         // There is more to send, or it has to wait for room.
                         self.0.is_due.set(true);
                     }
@@ -294,10 +302,11 @@ impl Connection {
         state.proto.has_0rtt() && !state.is_connected
     }
 
-    /// Whether the client has proved that it receives at its address: when it connected, by a token, or by the handshake.
+    /// Whether the client has proved that it receives at its address: by a token, by an identifier that it could only know
+    /// from there, or by the handshake.
     pub fn has_proved_address(&self) -> bool {
         let state = self.0.state.borrow();
-        state.is_validated || state.is_connected
+        state.allowance.is_proved() || state.is_connected
     }
 
     /// Why the connection was lost, if it was.

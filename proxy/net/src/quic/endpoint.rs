@@ -16,6 +16,7 @@ use quinn_proto::{
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
+use super::allowance::Allowance;
 use super::connection::{Connection, Shared};
 use super::identifier::{Identifiers, Origin, destination};
 use super::keys::QuicKeys;
@@ -227,7 +228,8 @@ impl Core {
 
     /// Gives a datagram to whom it belongs.
     fn take<A: Admit>(self: &Rc<Self>, datagram: Datagram, admit: &A) {
-        if let Some(origin) = destination(&datagram.bytes, &self.keys)
+        let destination = destination(&datagram.bytes, &self.keys);
+        if let Some(origin) = destination
             && origin != self.origin
         {
             // Of a process that is gone: the client is told.
@@ -237,6 +239,7 @@ impl Core {
             }
         }
         let Datagram { remote, local, ecn, bytes } = datagram;
+        let size = bytes.len();
         let outgoing = &mut *self.outgoing.borrow_mut();
         outgoing.clear();
         let event = self.proto.borrow_mut().handle(Instant::now(), remote, local, ecn, bytes, outgoing);
@@ -245,11 +248,11 @@ impl Core {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 let connection = self.connections.borrow().get(&handle).cloned();
                 if let Some(connection) = connection {
-                    connection.take(event);
+                    connection.take(event, size, destination.is_some());
                 }
             }
             Some(DatagramEvent::Response(transmit)) => self.send(&transmit, outgoing),
-            Some(DatagramEvent::NewConnection(incoming)) => self.decide(incoming, outgoing, admit),
+            Some(DatagramEvent::NewConnection(incoming)) => self.decide(incoming, size, outgoing, admit),
         }
     }
 
@@ -271,7 +274,8 @@ impl Core {
         }
     }
 
-    fn decide<A: Admit>(self: &Rc<Self>, incoming: Incoming, outgoing: &mut Vec<u8>, admit: &A) {
+    /// Begins, refuses or ignores a connection, whose first datagram has `size` bytes.
+    fn decide<A: Admit>(self: &Rc<Self>, incoming: Incoming, size: usize, outgoing: &mut Vec<u8>, admit: &A) {
         let (remote, is_validated) = (incoming.remote_address(), incoming.remote_address_validated());
         let client = SocketAddr::new(remote.ip().to_canonical(), remote.port());
         let verdict = match *self.stage.borrow() {
@@ -296,7 +300,8 @@ impl Core {
             Verdict::Accept(config, place) => {
                 match proto.accept(incoming, Instant::now(), outgoing, Some(config)) {
                     Ok((handle, connection)) => {
-                        let shared = Shared::new(self, handle, connection, is_validated);
+                        let shared =
+                            Shared::new(self, handle, connection, Allowance::new(size, is_validated));
                         self.connections.borrow_mut().insert(handle, Rc::clone(&shared));
                         drop(proto);
                         return admit.begin(Connection::new(shared), place);
@@ -326,28 +331,26 @@ impl Core {
         }
     }
 
-    /// Sends what a connection has to send, `batches_max` times at most. Returns whether that was all.
+    /// Sends what a connection has to send and its allowance admits, with one call: other connections follow. Returns
+    /// whether that was all.
     pub(super) fn transmit(
         &self,
         connection: &mut quinn_proto::Connection,
+        allowance: &Allowance,
         now: Instant,
-        batches_max: usize,
         waker: &Waker,
     ) -> bool {
         let Some(socket) = self.sockets.first() else { return true };
-        let segments_max = socket.segments_max();
-        let outgoing = &mut *self.outgoing.borrow_mut();
-        for _ in 0..batches_max {
-            if socket.is_blocked(waker) {
-                return false;
-            }
-            outgoing.clear();
-            let Some(transmit) = connection.poll_transmit(now, segments_max, outgoing) else {
-                return true;
-            };
-            let size = transmit.size;
-            socket.send(transmit, &outgoing[..size]);
+        if socket.is_blocked(waker) {
+            return false;
         }
+        let outgoing = &mut *self.outgoing.borrow_mut();
+        outgoing.clear();
+        // The client's next datagram adds to the allowance, and wakes the driver.
+        let Some(segments) = allowance.segments(connection, socket.segments_max()) else { return true };
+        let Some(transmit) = connection.poll_transmit(now, segments, outgoing) else { return true };
+        let size = transmit.size;
+        socket.send(transmit, &outgoing[..size]);
         waker.wake_by_ref();
         false
     }

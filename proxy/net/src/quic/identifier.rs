@@ -1,7 +1,7 @@
 //! Connection identifiers (RFC 9000 section 5.1): they say which worker of which process has the connection.
 //!
-//! An identifier is the generation of the process, the number of the worker, random bytes, and a check that only sluice
-//! can compute. A packet with another check never was one of ours, and gets no answer.
+//! An identifier is the generation of the process, the number of the worker, bytes that nobody else can predict, and a
+//! check that only sluice can compute. A packet with another check never was one of ours, and gets no answer.
 
 use std::time::Duration;
 
@@ -42,7 +42,8 @@ impl ConnectionIdGenerator for Identifiers {
     fn generate_cid(&mut self) -> ConnectionId {
         let mut bytes = [0; IDENTIFIER_BYTES];
         bytes[..ORIGIN_BYTES].copy_from_slice(&[self.origin.generation, self.origin.worker]);
-        let random = fastrand::u64(..).to_ne_bytes();
+        // Another client sees other identifiers, and must not guess the next one from them.
+        let random = self.keys.scramble(fastrand::u64(..)).to_ne_bytes();
         bytes[ORIGIN_BYTES..CHECKED_BYTES].copy_from_slice(&random[..CHECKED_BYTES - ORIGIN_BYTES]);
         let check = self.keys.check(&bytes[..CHECKED_BYTES]);
         bytes[CHECKED_BYTES..].copy_from_slice(&check);

@@ -51,6 +51,13 @@ impl QuicKeys {
         SipHasher24::new_with_key(&self.identifiers).hash(name)
     }
 
+    /// A number that cannot be predicted from those of other seeds.
+    pub(super) fn scramble(&self, seed: u64) -> u64 {
+        // One byte more than what is checked: neither says anything of the other.
+        let [a, b, c, d, e, f, g, h] = seed.to_le_bytes();
+        SipHasher24::new_with_key(&self.identifiers).hash(&[a, b, c, d, e, f, g, h, b's'])
+    }
+
     /// The check of the first bytes of an identifier.
     pub(super) fn check(&self, bytes: &[u8]) -> [u8; 4] {
         let hash = SipHasher24::new_with_key(&self.identifiers).hash(bytes).to_le_bytes();

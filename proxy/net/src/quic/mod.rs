@@ -6,6 +6,7 @@
 //! Every packet names its connection, by an identifier that sluice has chosen (`identifier`). It says which worker has
 //! the connection, so packets that reach another worker, because the client has changed its address, find their way.
 
+mod allowance;
 mod connection;
 mod endpoint;
 mod identifier;

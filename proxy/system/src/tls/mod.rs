@@ -78,6 +78,8 @@ struct Served {
     address: SocketAddr,
     /// With configured cipher suites, whose order then matters.
     ordered: SocketAddr,
+    /// Of its metrics.
+    admin: SocketAddr,
     /// Its log, including the access log.
     log: PathBuf,
     folder: PathBuf,
@@ -104,8 +106,9 @@ impl Served {
         let folder = workspace::scratch("tls")?.join(name);
         fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
         let identity = Identity::make(&folder, &pinned::tool("openssl")?)?;
-        let ports: [u16; 3] = free_ports(Ipv4Addr::LOCALHOST.into())?;
-        let [address, ordered, origin] = ports.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        let ports: [u16; 4] = free_ports(Ipv4Addr::LOCALHOST.into())?;
+        let [address, ordered, origin, admin] =
+            ports.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         let certificates = json!([{"cert": identity.certificate, "key": identity.key}]);
         let config = json!({
             "listeners": [
@@ -115,6 +118,7 @@ impl Served {
             "clusters": {"demo": {"endpoints": [origin]}},
             "demo_origin": origin,
             "control": "off",
+            "admin": {"address": admin},
             "workers": if http3.as_str() == Some("auto") { 2 } else { 1 },
         });
         let file = folder.join("sluice.yaml");
@@ -124,6 +128,6 @@ impl Served {
         let log = workspace::scratch("logs")?.join(format!("{name}-sluice.log"));
         let mut sluice = Process::start("sluice", &mut command, log.clone(), Signal::SIGTERM)?;
         sluice.wait_ready(address)?;
-        Ok(Self { sluice, address, ordered, log, folder })
+        Ok(Self { sluice, address, ordered, admin, log, folder })
     }
 }
