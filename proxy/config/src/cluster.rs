@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::names::words;
-use super::{Address, Affinity, EndpointBypass, Retry, UpstreamTls};
+use super::{Address, Affinity, Discovery, EndpointBypass, Retry, UpstreamTls};
 
 /// A named group of interchangeable endpoints, and how they are used.
 ///
@@ -12,6 +12,8 @@ use super::{Address, Affinity, EndpointBypass, Retry, UpstreamTls};
 pub struct Cluster {
     /// Its endpoints.
     pub endpoints: Vec<Endpoint>,
+    /// How further endpoints are found; `None` is not at all.
+    pub discover: Option<Discovery>,
     /// TLS to its endpoints; `None` is plain text.
     pub tls: Option<UpstreamTls>,
     /// The protocol spoken with the endpoints.

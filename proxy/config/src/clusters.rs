@@ -43,7 +43,11 @@ pub(super) fn read(root: &mut Fields<'_>) -> BTreeMap<String, Cluster> {
 fn cluster(item: &Item<'_>) -> Cluster {
     let mut fields = item.fields();
     let mut cluster = Cluster::default();
-    if let Some(item) = fields.require("endpoints", "a list of addresses") {
+    let item = match item.value.get("discover").is_some() {
+        true => fields.get("endpoints"),
+        false => fields.require("endpoints", "a list of addresses, or discover"),
+    };
+    if let Some(item) = item {
         let https;
         (cluster.endpoints, https) = endpoints(&item);
         cluster.tls = upstream_tls::read(&mut fields, https);
@@ -52,6 +56,8 @@ fn cluster(item: &Item<'_>) -> Cluster {
                 "{address} has no name to verify a certificate against; write tls.server_name"
             ));
         }
+    } else {
+        cluster.tls = upstream_tls::read(&mut fields, false);
     }
     cluster.read_keys(&mut fields);
     if cluster.affinity.is_some() && matches!(cluster.balance, Balance::Hash(_)) {
@@ -80,7 +86,9 @@ pub(super) fn write(clusters: &BTreeMap<String, Cluster>) -> Value {
     let mut out = Out::default();
     for (name, cluster) in clusters {
         let mut one = Out::default();
-        one.put("endpoints", list(&cluster.endpoints, write_endpoint));
+        if !cluster.endpoints.is_empty() || cluster.discover.is_none() {
+            one.put("endpoints", list(&cluster.endpoints, write_endpoint));
+        }
         one.put("tls", upstream_tls::write(cluster.tls.as_ref()));
         cluster.write_keys(&mut one);
         out.put(name, one.done());
@@ -91,11 +99,11 @@ pub(super) fn write(clusters: &BTreeMap<String, Cluster>) -> Value {
 /// The shape of `clusters`.
 pub(super) fn shape() -> Shape {
     let mut keys = vec![
-        Key::required("endpoints", Shape::some(endpoint_shape(), ENDPOINTS_MAX)),
+        Key::optional("endpoints", Shape::some(endpoint_shape(), ENDPOINTS_MAX)),
         Key::optional("tls", upstream_tls::shape()),
     ];
     keys.extend(Cluster::keys());
-    Shape::entries(Shape::Map(keys), CLUSTERS_MAX)
+    Shape::entries(Shape::MapWithAny(keys, &["endpoints", "discover"]), CLUSTERS_MAX)
 }
 
 keys! { Cluster {
@@ -134,6 +142,7 @@ keys! { Cluster {
     auto_limit: AutoLimit::default(), map();
     queue: Queue::default(), map();
     bypass: EndpointBypass::Auto, word();
+    discover: None, Optional(map());
 } rest {
     endpoints: Vec::new(),
     tls: None,
@@ -193,6 +202,22 @@ fn endpoints(item: &Item<'_>) -> (Vec<Endpoint>, bool) {
     (endpoints, schemes.contains(&true))
 }
 
+/// The endpoints that a source has found; the first of equal addresses counts.
+pub(super) fn found(item: &Item<'_>, most: usize) -> Vec<Endpoint> {
+    let mut seen = HashSet::new();
+    let found = item.list(most).into_iter().filter_map(|item| found_one(&item));
+    found.filter(|endpoint| seen.insert(endpoint.address.clone())).collect()
+}
+
+/// An endpoint that a source has found.
+pub(super) fn found_one(item: &Item<'_>) -> Option<Endpoint> {
+    let (endpoint, https) = endpoint(item)?;
+    if https {
+        item.mistake("https:// has no effect here; remove it, and write tls for the whole cluster");
+    }
+    Some(endpoint)
+}
+
 fn endpoint(item: &Item<'_>) -> Option<(Endpoint, bool)> {
     let (address, weight, limit, bypass, backup) = match item.value {
         Value::Mapping(_) => {
@@ -212,7 +237,8 @@ fn endpoint(item: &Item<'_>) -> Option<(Endpoint, bool)> {
     Some((Endpoint { address: value, weight, max_in_flight: limit, bypass, backup }, https))
 }
 
-fn write_endpoint(endpoint: &Endpoint) -> Value {
+/// One endpoint.
+pub(super) fn write_endpoint(endpoint: &Endpoint) -> Value {
     let mut out = Out::default();
     out.put("address", endpoint.address.to_string());
     out.put("weight", endpoint.weight);

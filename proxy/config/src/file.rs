@@ -7,8 +7,10 @@ use std::path::Path;
 use serde_yaml::{Mapping, Value};
 
 use super::disk;
+use super::out::list;
 use super::problem::{ConfigError, Problem, Problems};
-use super::{Config, Override, overrides, root, scan, tree};
+use super::reader::Item;
+use super::{Config, Endpoint, Override, clusters, overrides, root, scan, tree};
 
 /// Maximum bytes of a configuration file: about ten thousand routes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -47,6 +49,44 @@ pub fn outdated_keys(path: &Path) -> Vec<Problem> {
 /// All mistakes of the text and of `overrides`; `source_name` stands for the file.
 pub fn parse(source_name: &str, text: &str, overrides: &[Override]) -> Result<Config, ConfigError> {
     read(source_name, text, overrides, |_, _| {})
+}
+
+/// Parses a list of endpoints, as a cluster's `endpoints`, of at most `most`. Without duplicates.
+///
+/// # Errors
+/// All mistakes of the text; `source_name` stands for where it comes from.
+pub fn parse_endpoints(source_name: &str, text: &str, most: usize) -> Result<Vec<Endpoint>, ConfigError> {
+    part(source_name, text, |item| clusters::found(item, most))
+}
+
+/// Writes a list of endpoints as [`parse_endpoints`] reads it.
+pub fn write_endpoints(endpoints: &[Endpoint]) -> String {
+    text(&list(endpoints, clusters::write_endpoint))
+}
+
+/// Parses one endpoint, as in a cluster's `endpoints`.
+///
+/// # Errors
+/// As for [`parse_endpoints`].
+pub fn parse_endpoint(source_name: &str, text: &str) -> Result<Endpoint, ConfigError> {
+    let one = part(source_name, text, clusters::found_one)?;
+    one.ok_or_else(|| {
+        ConfigError::whole(source_name, None, "this is no endpoint; write host:port".to_owned())
+    })
+}
+
+/// Reads something that stands elsewhere than in the configuration.
+fn part<T>(source_name: &str, text: &str, read: impl Fn(&Item<'_>) -> T) -> Result<T, ConfigError> {
+    let whole = |(line, message)| ConfigError::whole(source_name, line, message);
+    let problems = Problems::default();
+    let lines = scan::scan(text, &problems).map_err(whole)?;
+    let tree = tree::read(text).map_err(whole)?;
+    let found = read(&Item::new(&tree, super::path::Path::default(), &problems));
+    let problems = problems.finish(&lines, &Vec::default());
+    if problems.is_empty() {
+        return Ok(found);
+    }
+    Err(ConfigError { source_name: source_name.to_owned(), problems })
 }
 
 fn read(

@@ -21,6 +21,7 @@ mod condition;
 mod control;
 mod cors;
 mod defaults;
+mod discovery;
 mod disk;
 mod file;
 mod files;
@@ -96,9 +97,13 @@ pub use condition::{Conditions, Exceptions, HeaderMatch, ParameterMatch, pattern
 pub use control::{ControlSocket, ServicesState};
 pub use cors::Cors;
 pub use defaults::WEIGHT;
+pub use discovery::{ConsulSource, Discovery, DnsSource, EtcdSource, KubernetesSource, RecordType, Source};
 pub use disk::can_spool;
 pub use disk::lacks_unnamed_files;
-pub use file::{load, outdated_keys, parse, short_form, to_json, to_yaml};
+pub use file::{
+    load, outdated_keys, parse, parse_endpoint, parse_endpoints, short_form, to_json, to_yaml,
+    write_endpoints,
+};
 pub use files::{CacheRule, ContentCoding, FileCache, Files};
 pub use general::network_of;
 pub use http2::{Http2, Http2Limits};

@@ -34,7 +34,7 @@ pub fn number_ranges() -> Vec<(String, Vec<NumberRange>)> {
 
 fn ranges(shape: &Shape, path: &str, found: &mut Vec<(String, Vec<NumberRange>)>) {
     match shape {
-        Shape::Map(keys) => {
+        Shape::Map(keys) | Shape::MapWithAny(keys, _) => {
             let numbers: Vec<NumberRange> = keys.iter().filter_map(number_range).collect();
             if !numbers.is_empty() {
                 found.push((path.to_owned(), numbers));
@@ -88,6 +88,11 @@ fn value(shape: &Shape, path: &str, describe: &dyn Fn(&str) -> Option<String>) -
             json!({"anyOf": shapes})
         }
         Shape::Map(keys) => map(keys, path, describe),
+        Shape::MapWithAny(keys, needed) => {
+            let mut one = map(keys, path, describe);
+            one["anyOf"] = needed.iter().map(|key| json!({"required": [key]})).collect();
+            one
+        }
     }
 }
 

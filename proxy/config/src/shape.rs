@@ -23,6 +23,8 @@ pub(super) enum Shape {
     Entries { of: Box<Shape>, most: usize },
     /// A map with exactly these keys.
     Map(Vec<Key>),
+    /// The same, with at least one of these.
+    MapWithAny(Vec<Key>, &'static [&'static str]),
     /// Any of these.
     AnyOf(Vec<Shape>),
 }

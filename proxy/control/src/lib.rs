@@ -21,6 +21,7 @@ pub mod admin;
 pub mod status;
 pub(crate) mod runtime;
 pub(crate) mod spans;
+pub mod discovery;
 pub mod doctor;
 pub mod advice;
 pub mod demo;

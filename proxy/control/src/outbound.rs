@@ -27,6 +27,21 @@ pub(crate) type Connection = TokioIo<Box<dyn Duplex>>;
 /// # Errors
 /// Why there is no connection.
 pub(crate) async fn connect(url: &HttpUrl) -> io::Result<Connection> {
+    if !url.tls {
+        return connect_by(url, None).await;
+    }
+    // The first call reads more than a hundred certificates from files.
+    let roots = tokio::task::spawn_blocking(system_roots).await.map_err(io::Error::other)?;
+    let roots = roots.map_err(io::Error::other)?;
+    let config = Arc::new(client_config(roots).map_err(io::Error::other)?);
+    connect_by(url, Some(&config)).await
+}
+
+/// The same with these settings for https.
+///
+/// # Errors
+/// Why there is no connection; https without settings is one.
+pub(crate) async fn connect_by(url: &HttpUrl, tls: Option<&Arc<ClientConfig>>) -> io::Result<Connection> {
     let stream = match &url.address {
         Address::Ip(address) => TcpStream::connect(address).await?,
         Address::Name(host, port) => TcpStream::connect((host.as_str(), *port)).await?,
@@ -35,10 +50,7 @@ pub(crate) async fn connect(url: &HttpUrl) -> io::Result<Connection> {
     if !url.tls {
         return Ok(TokioIo::new(Box::new(stream)));
     }
-    // The first call reads more than a hundred certificates from files.
-    let roots = tokio::task::spawn_blocking(system_roots).await.map_err(io::Error::other)?;
-    let roots = roots.map_err(io::Error::other)?;
-    let tls = TlsConnector::from(Arc::new(client_config(roots).map_err(io::Error::other)?));
+    let tls = TlsConnector::from(Arc::clone(tls.ok_or(io::ErrorKind::Unsupported)?));
     Ok(TokioIo::new(Box::new(tls.connect(server_name(&url.address)?, stream).await?)))
 }
 

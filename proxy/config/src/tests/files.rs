@@ -8,8 +8,8 @@ use super::super::codec::Table;
 use super::super::problem::Problems;
 use super::super::{
     Acme, AcmeChallenge, AssistMode, CheckProtocol, ClientAuthMode, Config, DnsHook, Excess, Hsts, Http2,
-    LogField, LogFormat, OnDemand, Protocol, ProxyProtocol, SameSite, StartTls, Tls, Tracing, Word, load,
-    parse, root,
+    LogField, LogFormat, OnDemand, Protocol, ProxyProtocol, RecordType, SameSite, StartTls, Tls, Tracing,
+    Word, load, parse, root,
 };
 
 fn directory() -> PathBuf {
@@ -79,7 +79,7 @@ routes:
   - {auth: {jwt: {claims_to_headers: {}}}}
   - {auth: {certificate: {}}}
 clusters:
-  a: {endpoints: [{}], balance: {hash: {}}, affinity: {cookie: {}}, health_check: {}, ejection: {}, pool: {}, retry: {}, queue: {}, auto_limit: {}, tls: {client_certificate: {}}}
+  a: {endpoints: [{}], balance: {hash: {}}, affinity: {cookie: {}}, health_check: {}, ejection: {}, pool: {}, retry: {}, queue: {}, auto_limit: {}, tls: {client_certificate: {}}, discover: {dns: {}, consul: {}, etcd: {client_certificate: {}}, kubernetes: {}}}
 ";
 
 #[test]
@@ -101,6 +101,7 @@ fn documented_file_has_every_key_and_keyword() {
     wanted.extend(AssistMode::ALL.iter().map(|mode| mode.word()));
     wanted.extend(SameSite::ALL.iter().map(|site| site.word()));
     wanted.extend(CheckProtocol::ALL.iter().map(|protocol| protocol.word()));
+    wanted.extend(RecordType::ALL.iter().map(|record| record.word()));
     wanted.extend(Excess::ALL.iter().map(|excess| excess.word()));
     wanted.extend(["least_requests", "round_robin", "random_two", "client_address"]);
 

@@ -404,7 +404,52 @@ fn mistakes_in_certificates_of_clients() {
 }
 
 const CLUSTERS: &[(&str, &str)] = &[
-    ("{}", "clusters.b: endpoints is missing; write a list of addresses"),
+    ("{}", "clusters.b: endpoints is missing; write a list of addresses, or discover"),
+    (
+        "{discover: {}}",
+        "clusters.b.discover: expected exactly one source; write dns, file, consul, etcd or kubernetes",
+    ),
+    (
+        "{discover: {file: /a, consul: {service: a}}}",
+        "clusters.b.discover: expected exactly one source; write dns, file, consul, etcd or kubernetes",
+    ),
+    ("{discover: {dns: {port: 1}}}", "clusters.b.discover.dns: name is missing; write the name to look up"),
+    (
+        "{discover: {dns: {name: a.example}}}",
+        "clusters.b.discover.dns: the port is missing; write the one that the endpoints listen on",
+    ),
+    (
+        "{discover: {dns: {name: a.example, record: SRV, port: 1}}}",
+        "clusters.b.discover.dns: SRV records have their own ports; remove port",
+    ),
+    (
+        "{discover: {dns: {name: a.example, port: 1, servers: [a]}}}",
+        "clusters.b.discover.dns.servers[0]: \"a\" is not the address of a name server; write ip or ip:port",
+    ),
+    (
+        "{discover: {dns: {name: a.example, port: 1, interval_min: 2m}}}",
+        "clusters.b.discover.dns: interval_min is longer than interval_max; make it shorter",
+    ),
+    (
+        "{discover: {dns: {name: 'a b', port: 1}}}",
+        "clusters.b.discover.dns.name: \"a b\" is not a name of the DNS",
+    ),
+    (
+        "{discover: {consul: {service: 'a/b'}}}",
+        "clusters.b.discover.consul.service: \"a/b\" is not a name; write letters, digits, -, _ and .",
+    ),
+    (
+        "{discover: {consul: {service: a, url: 'http://a/b'}}}",
+        "clusters.b.discover.consul.url: \"http://a:80/b\" has a path; write http://host:port",
+    ),
+    (
+        "{discover: {etcd: {prefix: /a/, user: a}}}",
+        "clusters.b.discover.etcd: user and password_file belong together; write both or none",
+    ),
+    (
+        "{discover: {etcd: {prefix: /a/, endpoints: []}}}",
+        "clusters.b.discover.etcd: the list of endpoints is empty; write at least one URL",
+    ),
     ("{endpoints: []}", "clusters.b.endpoints: the list is empty; write at least one address"),
     (
         "{endpoints: ['a:1', 'a:1']}",

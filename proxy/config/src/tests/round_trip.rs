@@ -1,6 +1,7 @@
 //! The effective configuration reads back to an equal one.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use proptest::prelude::*;
 
@@ -191,6 +192,37 @@ fn address() -> impl Strategy<Value = Address> {
     ]
 }
 
+/// One source, by a number.
+fn discovery(number: usize) -> Option<Discovery> {
+    let url =
+        HttpUrl { tls: number.is_multiple_of(2), address: "etcd-1:2379".parse().unwrap(), path: "/".into() };
+    let name = format!("a-{number}.example");
+    let mut discovery = Discovery { hold_time_ms: 1 + number as u64, ..Discovery::default() };
+    match number % 7 {
+        0 => {
+            let servers = vec![SocketAddr::from(([192, 0, 2, 1], 53)), SocketAddr::from(([0; 8], 5353))];
+            discovery.dns = Some(DnsSource { name, port: Some(1), servers, ..DnsSource::default() });
+        }
+        1 => discovery.dns = Some(DnsSource { name, record: RecordType::Srv, ..DnsSource::default() }),
+        2 => discovery.file = Some("/a/b".into()),
+        3 => {
+            let tags = vec!["a".into(), "b".into()];
+            discovery.consul = Some(ConsulSource { service: name, tags, ..ConsulSource::default() });
+        }
+        4 => {
+            let endpoints = vec![url.clone(), url];
+            discovery.etcd = Some(EtcdSource { prefix: name, endpoints, ..EtcdSource::default() });
+        }
+        5 => {
+            let (url, port) = (Some(url), Some("http".into()));
+            discovery.kubernetes =
+                Some(KubernetesSource { service: name, url, port, ..KubernetesSource::default() });
+        }
+        _ => return None,
+    }
+    Some(discovery)
+}
+
 fn balance() -> impl Strategy<Value = Balance> {
     prop_oneof![
         Just(Balance::LeastRequests),
@@ -303,6 +335,7 @@ prop_compose! {
             max_in_flight: limit.unwrap_or(MaxInFlight::Off),
             queue: Queue { order, max_length, fair_by_client, ..Queue::default() },
             auto_limit: AutoLimit { min, max: min + more, ..AutoLimit::default() },
+            discover: discovery(max_length),
             ..Cluster::default()
         }
     }

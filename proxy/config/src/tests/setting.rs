@@ -61,7 +61,10 @@ fn mistakes_name_the_flag() {
     for (set, expected) in [
         ("via=3", "--set: via: 3 is a number; write true or false"),
         ("vai=true", "--set: vai: unknown key; did you mean via?"),
-        ("clusters.b.fail_open=true", "--set: clusters.b: endpoints is missing; write a list of addresses"),
+        (
+            "clusters.b.fail_open=true",
+            "--set: clusters.b: endpoints is missing; write a list of addresses, or discover",
+        ),
         (
             "listeners.x.name=a",
             "--set: listeners.x.name: listeners has no item x (length 1); write a name or an index from 0",

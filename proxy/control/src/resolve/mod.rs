@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use sluice_config::{self as config, Address};
 use sluice_core::cluster::{Cluster, Endpoint, EndpointAddress, Replaced, Seed};
+use tokio::sync::watch;
 
 #[cfg(test)]
 mod tests;
@@ -27,6 +28,8 @@ type Lookup = Box<dyn FnMut(&str, u16) -> io::Result<Vec<SocketAddr>> + Send>;
 pub struct Resolver {
     cluster: String,
     endpoints: Vec<config::Endpoint>,
+    /// In addition to those of the configuration.
+    found: Vec<config::Endpoint>,
     interval: Duration,
     names: BTreeMap<(String, u16), Name>,
     lookup: Lookup,
@@ -50,6 +53,7 @@ impl Resolver {
         Resolver {
             cluster: cluster.to_owned(),
             endpoints: config.endpoints.clone(),
+            found: Vec::new(),
             interval: Duration::from_millis(config.resolve_interval_ms.max(1)),
             names: BTreeMap::new(),
             lookup,
@@ -58,8 +62,9 @@ impl Resolver {
 
     /// Lets names that do not resolve now keep the addresses that `endpoints` have.
     pub(crate) fn remember(&mut self, endpoints: &[Arc<Endpoint>]) {
-        for config in &self.endpoints {
-            let Address::Name(host, port) = &config.address else { continue };
+        let listed: Vec<_> = self.listed().map(|endpoint| endpoint.address.clone()).collect();
+        for address in listed {
+            let Address::Name(host, port) = &address else { continue };
             let label = format!("{host}:{port}");
             let known = endpoints.iter().filter(|endpoint| endpoint.host == label);
             let addresses = known.filter_map(|endpoint| match endpoint.address {
@@ -76,24 +81,53 @@ impl Resolver {
     /// A name whose lookup fails keeps its last addresses, and is warned about once until it resolves again; one that
     /// has never resolved adds none.
     pub fn resolve(&mut self) -> Vec<Seed> {
-        self.look_up();
+        self.look_up(|_| true);
+        self.all_seeds()
+    }
+
+    /// The same, but names that have been looked up are not looked up again.
+    fn resolve_new(&mut self) -> Vec<Seed> {
+        self.look_up(|name| name.addresses.is_empty() && !name.failing);
+        self.all_seeds()
+    }
+
+    fn all_seeds(&self) -> Vec<Seed> {
         let mut seen = HashSet::new();
-        let seeds = self.endpoints.iter().flat_map(|endpoint| self.seeds(endpoint));
+        let seeds = self.listed().flat_map(|endpoint| self.seeds(endpoint));
         seeds.filter(|seed| seen.insert(seed.address.clone())).collect()
+    }
+
+    /// Replaces the endpoints that were found, in addition to those of the configuration.
+    pub(crate) fn set_found(&mut self, found: Vec<config::Endpoint>) {
+        self.found = found;
+    }
+
+    /// The endpoints that were found.
+    pub(crate) fn found(&self) -> &[config::Endpoint] {
+        &self.found
+    }
+
+    fn listed(&self) -> impl Iterator<Item = &config::Endpoint> {
+        self.endpoints.iter().chain(&self.found)
     }
 
     /// Whether any endpoint has a name, so that resolving again can change anything.
     pub fn has_names(&self) -> bool {
-        self.endpoints.iter().any(|endpoint| matches!(endpoint.address, Address::Name(..)))
+        self.listed().any(|endpoint| matches!(endpoint.address, Address::Name(..)))
     }
 
-    fn look_up(&mut self) {
-        for endpoint in &self.endpoints {
-            if let Address::Name(host, port) = &endpoint.address {
-                self.names.entry((host.clone(), *port)).or_default();
-            }
+    /// Looks up the names that are due.
+    fn look_up(&mut self, is_due: impl Fn(&Name) -> bool) {
+        let named = self.listed().filter_map(|endpoint| match &endpoint.address {
+            Address::Name(host, port) => Some((host.clone(), *port)),
+            Address::Ip(_) | Address::Unix(_) => None,
+        });
+        let named: HashSet<_> = named.collect();
+        self.names.retain(|name, _| named.contains(name));
+        for name in named {
+            self.names.entry(name).or_default();
         }
-        for ((host, port), name) in &mut self.names {
+        for ((host, port), name) in self.names.iter_mut().filter(|(_, name)| is_due(name)) {
             let found = (self.lookup)(host, *port);
             name.take(found, &self.cluster, host);
         }
@@ -160,15 +194,27 @@ impl Name {
     }
 }
 
-/// Resolves the names of `cluster` again every `resolve_interval_ms`, without end; returns at once if it has none.
-/// `resolver` is the one that created the cluster's first endpoints.
+/// Resolves the names of `cluster` again every `resolve_interval_ms`, and applies endpoints that are found, without end;
+/// returns at once if it has neither names nor a source. `resolver` is the one that created the cluster's first
+/// endpoints.
 ///
 /// A lookup cannot be cancelled, so end the runtime with `shutdown_background` or a timeout.
-pub async fn run(cluster: Arc<Cluster>, mut resolver: Resolver) {
-    while resolver.has_names() {
-        tokio::time::sleep(resolver.wait()).await;
+pub async fn run(
+    cluster: Arc<Cluster>,
+    mut resolver: Resolver,
+    mut found: Option<watch::Receiver<Vec<config::Endpoint>>>,
+) {
+    while resolver.has_names() || found.is_some() {
+        let has_found = tokio::select! {
+            () = tokio::time::sleep(resolver.wait()), if resolver.has_names() => false,
+            Some(list) = next(&mut found) => {
+                resolver.set_found(list);
+                true
+            }
+            else => return,
+        };
         let looked_up = tokio::task::spawn_blocking(move || {
-            let seeds = resolver.resolve();
+            let seeds = if has_found { resolver.resolve_new() } else { resolver.resolve() };
             (resolver, seeds)
         });
         let Ok((returned, seeds)) = looked_up.await else {
@@ -179,12 +225,24 @@ pub async fn run(cluster: Arc<Cluster>, mut resolver: Resolver) {
         let replaced = cluster.replace_endpoints(seeds);
         if replaced != Replaced::default() {
             let Replaced { added, removed } = replaced;
+            let why = if has_found { "found" } else { "the names were resolved" };
             tracing::info!(
                 cluster = cluster.name,
                 added,
                 removed,
-                "the addresses of the cluster's names changed"
+                why,
+                "the endpoints of the cluster changed"
             );
         }
     }
+}
+
+/// The next list that was found; `None` if there is no source any more.
+async fn next(found: &mut Option<watch::Receiver<Vec<config::Endpoint>>>) -> Option<Vec<config::Endpoint>> {
+    let receiver = found.as_mut()?;
+    if receiver.changed().await.is_err() {
+        *found = None;
+        return None;
+    }
+    Some(receiver.borrow_and_update().clone())
 }

@@ -122,7 +122,7 @@ async fn a_running_cluster_follows_its_names() {
     let seeds = resolver.resolve();
     let cluster = Arc::new(Cluster::new("c", config, seeds));
     assert!(cluster.endpoints().is_empty());
-    let running = tokio::spawn(run(Arc::clone(&cluster), resolver));
+    let running = tokio::spawn(run(Arc::clone(&cluster), resolver, None));
     for address in ["192.0.2.1", "192.0.2.2"] {
         answer(&answers, "a", &[address]);
         let wanted = format!("{address}:1");

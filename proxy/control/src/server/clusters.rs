@@ -4,10 +4,11 @@ use crate::server::StartError;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use sluice_config::Config;
+use sluice_config::{self as config, Config};
 use sluice_core::clock::now_ms;
 use sluice_core::cluster::Cluster;
 
+use crate::discovery;
 use crate::handover::Predecessor;
 use crate::resolve::Resolver;
 use crate::state_file;
@@ -27,8 +28,10 @@ pub(super) fn at_start(
 ) -> Result<(Clusters, Resolvers), StartError> {
     let mut clusters = BTreeMap::new();
     let mut resolvers = Vec::new();
+    let mut found = find_first(config)?;
     for (name, cluster) in &config.clusters {
         let mut resolver = Resolver::new(name, cluster);
+        resolver.set_found(found.remove(name).unwrap_or_default());
         let cluster =
             Cluster::new(name.clone(), cluster.clone(), resolver.resolve()).with_tls().map(Arc::new)?;
         clusters.insert(name.clone(), Arc::clone(&cluster));
@@ -37,6 +40,24 @@ pub(super) fn at_start(
     state_file::restore(&clusters.values().cloned().collect::<Vec<_>>());
     predecessor.into_iter().for_each(|from| inherit_health(&clusters, from));
     Ok((clusters, resolvers))
+}
+
+/// What the sources of endpoints have at first. All are asked at the same time, on this thread: another one would keep
+/// privileges that this one drops later.
+fn find_first(config: &Config) -> Result<BTreeMap<String, Vec<config::Endpoint>>, StartError> {
+    let sources = config.clusters.iter().filter_map(|(name, one)| Some((name, one.discover.as_ref()?)));
+    let sources: Vec<_> = sources.collect();
+    if sources.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| format!("endpoints cannot be found: {error}"))?;
+    let finding =
+        sources.into_iter().map(async |(name, one)| (name.clone(), discovery::first(name, one).await));
+    let found = runtime.block_on(futures_util::future::join_all(finding));
+    // A lookup of a name, which cannot be cancelled, may still run.
+    runtime.shutdown_background();
+    Ok(found.into_iter().collect())
 }
 
 /// Takes over the health that the old process found; checks continue to verify it.

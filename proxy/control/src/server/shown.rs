@@ -7,7 +7,7 @@ use sluice_core::clock;
 use sluice_core::cluster::{EndpointAddress, QueueCounts};
 use sluice_core::metrics::Row;
 use sluice_core::metrics::{
-    CacheDiskStatus, CacheSize, CertificateStatus, EndpointStatus, QueueStatus, Status,
+    CacheDiskStatus, CacheSize, CertificateStatus, DiscoveryCounts, EndpointStatus, QueueStatus, Status,
 };
 use sluice_core::tls::{Certificate, Terminators, now_unix_s};
 use sluice_engine::snapshot::Snapshot;
@@ -59,6 +59,10 @@ pub(super) fn status(snapshot: &Snapshot) -> Status {
             full,
             timed_out,
         });
+        if cluster.config.discover.is_some() {
+            let (cluster, seen) = (cluster.name.clone(), cluster.discovery().snapshot());
+            status.discoveries.push(DiscoveryCounts { cluster, seen });
+        }
     }
     status
 }

@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluice_config::Config;
+use sluice_config::{self as config, Config};
 use sluice_core::clock;
 use sluice_core::clock::{now_ms, now_ns};
 use sluice_core::cluster::{Cluster, Endpoint, Seed};
@@ -19,7 +19,7 @@ use sluice_engine::equipment::Equipment;
 use sluice_engine::snapshot::{Live, Snapshot};
 use sluice_engine::thread::Command;
 use sluice_net::listener::HeldSockets;
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::AbortHandle;
 
 use super::changes::Changes;
@@ -32,7 +32,7 @@ use crate::acme::Acme;
 use crate::admin::{SharedToken, Token};
 use crate::handover::{EndpointExperience, Estate, Unhealthy};
 use crate::resolve::Resolver;
-use crate::{advice, authority, health, networks, resolve, state_file};
+use crate::{advice, authority, discovery, health, networks, resolve, state_file};
 
 /// How often a removed cluster is checked for its last exchange.
 const RETIRE_CHECK: Duration = Duration::from_millis(200);
@@ -60,6 +60,8 @@ pub(super) struct Site {
 pub(super) struct Managed {
     cluster: Arc<Cluster>,
     tasks: Vec<AbortHandle>,
+    /// The endpoints that its source has.
+    found: Option<watch::Receiver<Vec<config::Endpoint>>>,
 }
 
 /// The result of applying a configuration.
@@ -68,6 +70,9 @@ pub(crate) struct Applied {
     /// Deviations from the configuration, a sentence each.
     pub(crate) notes: Vec<String>,
 }
+
+/// Endpoints that were found, by cluster.
+type Found = BTreeMap<String, Vec<config::Endpoint>>;
 
 /// A cluster of a new configuration.
 enum Next {
@@ -88,11 +93,21 @@ impl Next {
 
 impl Managed {
     pub(super) fn look_after(cluster: Arc<Cluster>, resolver: Resolver) -> Self {
-        let mut tasks = vec![tokio::spawn(resolve::run(Arc::clone(&cluster), resolver)).abort_handle()];
+        let mut tasks = Vec::new();
+        let found = cluster.config.discover.as_ref().map(|_| {
+            let known = resolver.found().to_vec();
+            let (sender, receiver) = watch::channel(known.clone());
+            cluster.discovery().begin(known.len());
+            let finding = discovery::run(Arc::clone(&cluster), known, sender);
+            tasks.push(tokio::spawn(finding).abort_handle());
+            receiver
+        });
+        let resolving = resolve::run(Arc::clone(&cluster), resolver, found.clone());
+        tasks.push(tokio::spawn(resolving).abort_handle());
         if cluster.config.health_check.is_some() {
             tasks.push(tokio::spawn(health::run(Arc::clone(&cluster), clock::now_ms)).abort_handle());
         }
-        Self { cluster, tasks }
+        Self { cluster, tasks, found }
     }
 
     pub(super) fn stop(&self) {
@@ -188,7 +203,7 @@ impl Site {
         let tls = self.listeners.plan_tls(&certified.listeners).await?;
         quic::prepare(&config).map_err(|error| error.to_string())?;
         let opened = self.listeners.open(&plan, &tls)?;
-        let next = next_clusters(&old, &config).await?;
+        let next = next_clusters(&old, &self.found(), &config).await?;
         // This changes what current listeners serve, so it is the last step that can fail.
         self.acme.prepare_reload(&certified, tls.by_name()).await?;
         // No step fails from here on.
@@ -220,6 +235,15 @@ impl Site {
         self.watch_networks();
         closing.closed().await;
         Ok(Applied { notes })
+    }
+
+    /// The endpoints that were found, by cluster.
+    fn found(&self) -> Found {
+        let clusters = self.clusters.borrow();
+        let of = |(name, managed): (&String, &Managed)| {
+            Some((name.clone(), managed.found.as_ref()?.borrow().clone()))
+        };
+        clusters.iter().filter_map(of).collect()
     }
 
     /// The configuration file.
@@ -328,7 +352,7 @@ impl Site {
 }
 
 /// Builds the clusters of a new configuration and looks up their names; applies nothing yet.
-async fn next_clusters(old: &Snapshot, config: &Config) -> Result<Vec<Next>, ReloadError> {
+async fn next_clusters(old: &Snapshot, found: &Found, config: &Config) -> Result<Vec<Next>, ReloadError> {
     let mut next = Vec::new();
     for (name, config) in &config.clusters {
         let before = old.clusters.get(name);
@@ -338,6 +362,13 @@ async fn next_clusters(old: &Snapshot, config: &Config) -> Result<Vec<Next>, Rel
             continue;
         }
         let mut resolver = Resolver::new(name, config);
+        if let Some(discover) = &config.discover {
+            let is_same = before.is_some_and(|before| before.config.discover.as_ref() == Some(discover));
+            let first = if is_same { Vec::new() } else { discovery::first(name, discover).await };
+            // Until another source has answered, the endpoints of the one before are better than none.
+            let known = if first.is_empty() { found.get(name).cloned().unwrap_or_default() } else { first };
+            resolver.set_found(known);
+        }
         before.iter().for_each(|before| resolver.remember(&before.endpoints()));
         // The system's resolver blocks.
         let resolved = tokio::task::spawn_blocking(move || (resolver.resolve(), resolver)).await;

@@ -168,6 +168,9 @@ pub struct Cluster {
     pub in_flight: u64,
     /// Its queue.
     pub queue: Queue,
+    /// What its source of endpoints says, in a few words; absent if it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
     /// Rates of its endpoints, and of exchanges that reached none of them.
     pub rates: Rates,
     /// The last two minutes.

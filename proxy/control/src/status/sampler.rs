@@ -160,6 +160,7 @@ fn cluster_now(
             full: queue.full,
             timed_out: queue.timed_out,
         },
+        source: cluster.config.discover.as_ref().map(|_| cluster.discovery().snapshot().to_string()),
         rates: track.whole.rates(),
         history: None,
         endpoints,

@@ -63,7 +63,7 @@ impl Cluster {
     pub fn adjust(&self, name: &str, adjustment: Adjustment) {
         self.lasting.adjusted.lock().insert(name.to_owned(), adjustment);
         for endpoint in self.endpoints().iter().filter(|endpoint| endpoint.is_called(name)) {
-            endpoint.set_weight(adjustment.weight.unwrap_or_else(|| self.configured_weight(endpoint)));
+            endpoint.set_weight(adjustment.weight.unwrap_or_else(|| endpoint.own_weight()));
             endpoint.set_disabled(adjustment.disabled);
         }
     }
@@ -77,16 +77,10 @@ impl Cluster {
     pub fn forget_adjustments(&self) -> bool {
         let set = std::mem::take(&mut *self.lasting.adjusted.lock());
         for endpoint in self.endpoints().iter().filter(|one| set.keys().any(|name| one.is_called(name))) {
-            endpoint.set_weight(self.configured_weight(endpoint));
+            endpoint.set_weight(endpoint.own_weight());
             endpoint.set_disabled(false);
         }
         set.values().any(|adjustment| *adjustment != Adjustment::default())
-    }
-
-    fn configured_weight(&self, endpoint: &Endpoint) -> u32 {
-        let configured = self.config.endpoints.iter();
-        let mut configured = configured.filter(|one| endpoint.is_called(&one.address.to_string()));
-        configured.next().map_or(1, |one| one.weight)
     }
 }
 

@@ -55,6 +55,8 @@ pub struct Endpoint {
 /// Its limits, and what is in use.
 pub(super) struct Capacity {
     weight: AtomicU32,
+    /// The weight without what an operator has set.
+    own_weight: AtomicU32,
     warmth: Warmth,
     limit: Limit,
     /// Shared idle connections, if the endpoint has a limit; otherwise each worker keeps its own.
@@ -68,6 +70,7 @@ impl Capacity {
         let first_turn = first_turn(warmth.of_weight(weight, now_ms));
         Self {
             weight: AtomicU32::new(weight),
+            own_weight: AtomicU32::new(weight),
             warmth,
             limit: Limit::new(max_in_flight, bounds),
             idle: (max_in_flight != MaxInFlight::Off).then(IdleSockets::default),
@@ -164,6 +167,15 @@ impl Endpoint {
     /// Sets the weight, to at least 1.
     pub(crate) fn set_weight(&self, weight: u32) {
         self.capacity.weight.store(weight.max(1), Relaxed);
+    }
+
+    /// The weight without what an operator has set.
+    pub(super) fn own_weight(&self) -> u32 {
+        self.capacity.own_weight.load(Relaxed)
+    }
+
+    pub(super) fn set_own_weight(&self, weight: u32) {
+        self.capacity.own_weight.store(weight.max(1), Relaxed);
     }
 
     pub(super) fn count_request(&self) {

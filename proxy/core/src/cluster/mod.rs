@@ -21,6 +21,7 @@ mod adjust;
 mod admission;
 pub mod alive;
 mod budget;
+mod discovery;
 mod endpoint;
 mod health;
 #[cfg(any(test, feature = "fake"))]
@@ -43,6 +44,7 @@ pub use admission::Wants;
 pub use admission::{InFlight, Kind};
 use alive::Alive;
 use budget::RetryBudget;
+pub use discovery::{DiscoverySnapshot, DiscoveryStatus};
 pub use endpoint::Endpoint;
 pub use health::{Health, LastCheck};
 pub use idle::{Attached, IdleSocket, IdleSockets, closed_with_endpoints};
@@ -82,6 +84,7 @@ struct Lasting {
     adjusted: Adjustments,
     retries: RetryBudget,
     slowness: Slowness,
+    discovery: DiscoveryStatus,
 }
 
 /// The input of one pick.
@@ -139,6 +142,7 @@ impl Cluster {
             adjusted: Adjustments::default(),
             retries: RetryBudget::default(),
             slowness: Slowness::default(),
+            discovery: DiscoveryStatus::default(),
         };
         let name = name.into();
         let cluster =
@@ -168,6 +172,11 @@ impl Cluster {
     /// TLS settings for its endpoints, if loaded.
     pub fn tls(&self) -> Option<&Arc<UpstreamSessions>> {
         self.tls.as_ref()
+    }
+
+    /// What is known of the source of its endpoints.
+    pub fn discovery(&self) -> &DiscoveryStatus {
+        &self.lasting.discovery
     }
 
     /// Applies this configuration's rules to the queue.
@@ -336,12 +345,14 @@ impl Cluster {
             new.push(match known.filter(|known| known.is_made_of(&seed, &self.config)) {
                 Some(known) => {
                     leaving.remove(&seed.address);
+                    known.set_own_weight(seed.weight);
                     known.set_weight(weight);
                     Arc::clone(known)
                 }
                 None => {
                     replaced.added += 1;
-                    let endpoint = Endpoint::new(Seed { weight, ..seed }, &self.config);
+                    let endpoint = Endpoint::new(seed, &self.config);
+                    endpoint.set_weight(weight);
                     endpoint.set_disabled(adjustment.disabled);
                     if let Some(known) = known {
                         endpoint.set_active_health(known.active_health(), known.health_since_unix_s());

@@ -12,6 +12,7 @@ use sluice_ebpf::Counter;
 use super::AcmeStatus;
 use super::acme;
 use super::caches::{self, CacheSize};
+use super::discovery::{self, DiscoveryCounts};
 use super::encode::count;
 use super::handshakes::{self, CertificateStatus};
 use super::limits;
@@ -61,6 +62,8 @@ pub struct Status {
     pub endpoints: Vec<EndpointStatus>,
     /// Queues of every cluster.
     pub queues: Vec<QueueStatus>,
+    /// The sources of endpoints.
+    pub discoveries: Vec<DiscoveryCounts>,
     /// The counters of the eBPF programs that join connections, if they are loaded.
     pub bypass: Option<[u64; Counter::COUNT]>,
     /// The state of automatic certificates, if there are any.
@@ -138,6 +141,7 @@ impl Status {
         self.encode_queues(encoder)?;
         limits::encode(&self.limits, self.bans, encoder)?;
         caches::encode(&self.caches, encoder)?;
+        discovery::encode(&self.discoveries, encoder)?;
         handshakes::encode(&self.certificates, encoder)?;
         self.acme.as_ref().map_or(Ok(()), |status| acme::encode(status, encoder))?;
         self.bypass.map_or(Ok(()), |counts| encode_bypass(&counts, encoder))

@@ -138,11 +138,12 @@ fn limits(config: &Config, direct_return: bool) -> Limits {
         ..
     } = config.kernel;
     let endpoints = config.clusters.values().flat_map(|cluster| &cluster.endpoints);
+    let are_found = config.clusters.values().any(|cluster| cluster.discover.is_some());
     Limits {
         budget_bytes: bypass_budget_bytes,
         budget_messages: bypass_budget_messages,
         ends_max: bypass_connections_max.saturating_mul(2),
-        any_namespace: !endpoints.into_iter().all(|endpoint| is_loopback(&endpoint.address)),
+        any_namespace: are_found || !endpoints.into_iter().all(|endpoint| is_loopback(&endpoint.address)),
         clients: config.kernel.bypass_downstream == Switch::On,
         slots_max: if direct_return { bypass_connections_max.min(SLOTS_MAX) } else { 0 },
         direct_clients_max: if direct_return { direct_return_clients_max } else { 1 },

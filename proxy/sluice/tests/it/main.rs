@@ -47,6 +47,7 @@ mod spellings;
 mod status;
 mod top;
 mod services;
+mod discovery;
 mod doctor;
 mod packaging;
 mod tracing;

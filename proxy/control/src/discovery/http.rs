@@ -1,0 +1,255 @@
+//! Requests to the servers of sources: answers with a bound, and streams of lines.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use rustls::ClientConfig;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use sluice_config::{ClientCertificate, HttpUrl};
+use sluice_core::tls::{crypto, system_roots};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::error::SourceError;
+use crate::outbound::{self, with_causes};
+
+/// To connect, and to begin an answer that does not wait for a change.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+/// The largest answer, and the longest line of a stream.
+const BYTES_MAX: usize = 32 << 20;
+/// Bytes of an answer that is an error.
+const ERROR_BYTES_MAX: usize = 300;
+/// The largest file with a secret.
+const SECRET_BYTES_MAX: u64 = 64 << 10;
+
+/// The servers of a source, of which one is used.
+pub(super) struct Servers {
+    urls: Vec<HttpUrl>,
+    current: usize,
+    tls: Option<Arc<ClientConfig>>,
+}
+
+/// An answer that has begun. Its connection lives as long.
+pub(super) struct Answer {
+    response: Response<Incoming>,
+    connection: JoinHandle<()>,
+}
+
+/// An answer, line by line.
+pub(super) struct Lines {
+    answer: Answer,
+    buffer: BytesMut,
+}
+
+impl Servers {
+    /// For these URLs. Certificates are verified by the CAs of `ca_file`, otherwise by the system's.
+    ///
+    /// # Errors
+    /// A file cannot be used.
+    pub(super) fn new(
+        urls: Vec<HttpUrl>,
+        ca_file: Option<&Path>,
+        certificate: Option<&ClientCertificate>,
+    ) -> Result<Self, SourceError> {
+        let is_needed = urls.iter().any(|url| url.tls);
+        let tls = is_needed.then(|| client_config(ca_file, certificate)).transpose()?.map(Arc::new);
+        let current = fastrand::usize(..urls.len().max(1));
+        Ok(Self { urls, current, tls })
+    }
+
+    /// Uses another one from now on.
+    pub(super) fn rotate(&mut self) {
+        self.current = self.current.wrapping_add(1);
+    }
+
+    /// Asks for something, and waits this long for the head of the answer.
+    ///
+    /// # Errors
+    /// There is no answer, or its status is not 200.
+    pub(super) async fn get(
+        &self,
+        target: &str,
+        headers: &HeaderMap,
+        patience: Duration,
+    ) -> Result<Answer, SourceError> {
+        self.send(Request::get(target), headers, Bytes::new(), patience).await
+    }
+
+    /// Sends a body, and waits for the head of the answer.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub(super) async fn post(
+        &self,
+        target: &str,
+        headers: &HeaderMap,
+        body: Bytes,
+    ) -> Result<Answer, SourceError> {
+        self.send(Request::post(target), headers, body, PATIENCE).await
+    }
+
+    async fn send(
+        &self,
+        request: http::request::Builder,
+        headers: &HeaderMap,
+        body: Bytes,
+        patience: Duration,
+    ) -> Result<Answer, SourceError> {
+        let url = self.urls.get(self.current % self.urls.len().max(1)).ok_or("no server is configured")?;
+        let said = |error: &dyn std::error::Error| format!("{url}: {}", with_causes(error));
+        let late = |_| format!("{url}: no answer in time");
+        let stream = timeout(PATIENCE, outbound::connect_by(url, self.tls.as_ref())).await.map_err(late)?;
+        let handshake = hyper::client::conn::http1::handshake(stream.map_err(|error| said(&error))?);
+        let (mut sender, connection) = handshake.await.map_err(|error| said(&error))?;
+        let connection = tokio::spawn(async move { _ = connection.await });
+        let mut request = request.header("host", url.address.to_string());
+        if let Some(into) = request.headers_mut() {
+            into.extend(headers.clone());
+        }
+        let request = request.body(Full::new(body)).map_err(|error| said(&error))?;
+        let response = timeout(patience, sender.send_request(request)).await.map_err(late)?;
+        let answer = Answer { response: response.map_err(|error| said(&error))?, connection };
+        match answer.response.status() {
+            StatusCode::OK => Ok(answer),
+            status => {
+                let body = answer.text(ERROR_BYTES_MAX).await.unwrap_or_default();
+                let detail: String = body.chars().filter(|one| !one.is_control()).collect();
+                Err(format!("{url}: status {status} {detail}").into())
+            }
+        }
+    }
+}
+
+impl Answer {
+    /// A field of its head.
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        self.response.headers().get(name)?.to_str().ok()
+    }
+
+    /// All of it.
+    ///
+    /// # Errors
+    /// It is too long, or ends early.
+    pub(super) async fn whole(self) -> Result<String, SourceError> {
+        self.text(BYTES_MAX).await
+    }
+
+    async fn text(mut self, most: usize) -> Result<String, SourceError> {
+        let body = Limited::new(self.response.body_mut(), most).collect();
+        let body = timeout(PATIENCE, body).await.map_err(|_| "the answer does not end in time".to_owned())?;
+        let bytes = body.map_err(|error| with_causes(&*error))?.to_bytes();
+        String::from_utf8(bytes.into()).map_err(|_| "the answer is not UTF-8".into())
+    }
+
+    /// As a stream of lines.
+    pub(super) fn lines(self) -> Lines {
+        Lines { answer: self, buffer: BytesMut::new() }
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        self.connection.abort();
+    }
+}
+
+impl Lines {
+    /// The next line; `None` at the end. Nothing is lost if the future is dropped.
+    ///
+    /// # Errors
+    /// The connection is lost, or the line is too long.
+    pub(super) async fn next(&mut self) -> Result<Option<String>, SourceError> {
+        let mut looked = 0;
+        loop {
+            if let Some(end) = memchr::memchr(b'\n', &self.buffer[looked..]) {
+                let line = self.buffer.split_to(looked + end + 1);
+                return Ok(Some(String::from_utf8_lossy(&line).into_owned()));
+            }
+            looked = self.buffer.len();
+            if looked > BYTES_MAX {
+                return Err("a line is too long".into());
+            }
+            match self.answer.response.body_mut().frame().await {
+                None if self.buffer.is_empty() => return Ok(None),
+                None => {
+                    return Ok(Some(String::from_utf8_lossy(&std::mem::take(&mut self.buffer)).into_owned()));
+                }
+                Some(frame) => {
+                    let frame = frame.map_err(|error| with_causes(&error))?;
+                    frame.data_ref().into_iter().for_each(|data| self.buffer.extend_from_slice(data));
+                }
+            }
+        }
+    }
+
+    /// Whether a whole line has arrived.
+    pub(super) fn has_line(&self) -> bool {
+        memchr::memchr(b'\n', &self.buffer).is_some()
+    }
+}
+
+fn client_config(
+    ca_file: Option<&Path>,
+    certificate: Option<&ClientCertificate>,
+) -> Result<ClientConfig, SourceError> {
+    let roots = match ca_file {
+        None => system_roots().map_err(|error| error.to_string())?,
+        Some(path) => {
+            let mut roots = rustls::RootCertStore::empty();
+            for certificate in certificates(path)? {
+                roots.add(certificate).map_err(|error| format!("{}: {error}", path.display()))?;
+            }
+            Arc::new(roots)
+        }
+    };
+    let Some(ClientCertificate { cert, key }) = certificate else {
+        return outbound::client_config(roots).map_err(|error| error.to_string().into());
+    };
+    let private = rustls::pki_types::PrivateKeyDer::from_pem_file(key);
+    let private = private.map_err(|error| format!("{}: {error}", key.display()))?;
+    let builder = ClientConfig::builder_with_provider(Arc::new(crypto::default_provider()));
+    let builder = builder.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;
+    let builder = builder.with_root_certificates(roots);
+    builder
+        .with_client_auth_cert(certificates(cert)?, private)
+        .map_err(|error| format!("{}: {error}", cert.display()).into())
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, SourceError> {
+    let said = |error| SourceError::from(format!("{}: {error}", path.display()));
+    CertificateDer::pem_file_iter(path).map_err(said)?.collect::<Result<_, _>>().map_err(said)
+}
+
+/// A secret in a file, without the end of its line.
+///
+/// # Errors
+/// The file cannot be read, or is empty.
+pub(super) fn secret(path: &Path) -> Result<String, SourceError> {
+    let said = |error: &dyn std::fmt::Display| SourceError::from(format!("{}: {error}", path.display()));
+    let read = sluice_core::durable::read(path, SECRET_BYTES_MAX).map_err(|error| said(&error))?;
+    let text = String::from_utf8(read.unwrap_or_default()).map_err(|error| said(&error.utf8_error()))?;
+    let text = text.trim();
+    if text.is_empty() { Err(said(&"it is missing or empty")) } else { Ok(text.to_owned()) }
+}
+
+/// Adds a field whose value is secret.
+///
+/// # Errors
+/// The value has bytes that a field cannot have.
+pub(super) fn add_secret(
+    headers: &mut HeaderMap,
+    name: &'static str,
+    value: &str,
+) -> Result<(), SourceError> {
+    let mut value =
+        http::HeaderValue::from_str(value).map_err(|_| format!("the secret for {name} has invalid bytes"))?;
+    value.set_sensitive(true);
+    headers.insert(name, value);
+    Ok(())
+}
