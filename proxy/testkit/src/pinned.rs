@@ -69,6 +69,8 @@ const TOOLS: &[(&str, Source)] = &[
     ("grpc-interop-server", Source::Go("google.golang.org/grpc@v1.85.0", "/interop/server")),
     ("grpc-interop-client", Source::Go("google.golang.org/grpc@v1.85.0", "/interop/client")),
     ("grpcio", Source::Python(&["grpcio==1.85.1"], "python")),
+    // The last version under an open licence. It builds for some minutes.
+    ("consul", Source::Go("github.com/hashicorp/consul@v1.16.0", "")),
     ("kamal-proxy", Source::Go("github.com/basecamp/kamal-proxy@v0.9.2", "/cmd/kamal-proxy")),
     ("pebble", Source::Go(PEBBLE, "/cmd/pebble")),
     ("pebble-challtestsrv", Source::Go(PEBBLE, "/cmd/pebble-challtestsrv")),

@@ -1,9 +1,11 @@
 //! Operations on a running sluice, with real servers behind it and real load, and conformance tools of others: `cargo
-//! xtask test deploys`, `upgrade`, `contract`, `encodings`, `sendfile`, `redbot`, `h2spec`, `grpc` and `migration`.
+//! xtask test deploys`, `upgrade`, `contract`, `encodings`, `sendfile`, `redbot`, `h2spec`, `grpc`,
+//! `discovery` and `migration`.
 
 mod client;
 mod contract;
 mod deploys;
+mod discovery;
 mod encodings;
 mod examples;
 mod forwarder;
@@ -35,6 +37,8 @@ const CHECKS: &[Check] = &[
     ("deploys::never_healthy", SERVED, deploys::never_healthy),
     ("deploys::pause", SERVED, deploys::pause),
     ("upgrade::ten_in_a_row", SERVED, upgrade::ten_in_a_row),
+    ("discovery::etcd", &["etcd", "nginx", "curl", "wrk"], discovery::etcd::members_fail),
+    ("discovery::dns", &["dnsmasq", "nginx", "curl", "wrk"], discovery::dns::records_change),
     ("contract::conforms", &["python3"], contract::conforms),
     ("examples::compose", &["python3"], examples::compose),
     ("examples::kubernetes", &["python3"], examples::kubernetes),
@@ -53,6 +57,10 @@ const CHECKS: &[Check] = &[
     ("migration::traefik", &["python3", "traefik"], migration::traefik),
 ];
 
+/// Checks that run only by their names: what they need takes minutes to build.
+const NAMED: &[Check] =
+    &[("discovery::consul", &["go", "nginx", "curl", "wrk"], discovery::consul::instances_change)];
+
 /// Checks that need the kernel assists.
 const JOINED: &[Check] = &[("deploys::fifty_past_sluice", SERVED, deploys::fifty_past_sluice)];
 
@@ -66,7 +74,8 @@ pub(crate) fn joined_names() -> impl Iterator<Item = String> {
 /// # Errors
 /// When the binary is not available. Failed checks are counted, not errors.
 pub(crate) fn run(binary: impl FnOnce() -> Result<PathBuf>, tally: &mut Tally) -> Result<()> {
-    run_all(CHECKS, binary, tally)
+    let is_named = NAMED.iter().any(|(name, ..)| tally.filter() == Some(name));
+    run_all(if is_named { NAMED } else { CHECKS }, binary, tally)
 }
 
 /// The same for checks that need the kernel assists: root and eBPF.

@@ -12,10 +12,8 @@ use sluice_testkit::{metrics, packages, pinned, workspace};
 use super::{Served, chromium};
 use crate::browser::{self, Browser};
 
-/// What aioquic transfers: it is slow.
-const AIOQUIC_MEGABYTES: &str = "64";
-/// What quic-go sends and receives at the same time, with a digest of both. Keys change several times.
-const QUIC_GO_MEGABYTES: &str = "1024";
+/// What aioquic and quic-go send and receive, with a digest of both. Keys of quic-go change several times meanwhile.
+const MEGABYTES: &str = "1024";
 const SCRIPT: &str = "proxy/system/tls/http3_client.py";
 const QUIC_GO: &str = "proxy/system/tls/quicgo";
 /// The program of Debian's ngtcp2-client.
@@ -47,7 +45,7 @@ pub(super) fn suits_aioquic(binary: &Path) -> Result<String> {
     let served = Served::start_with_http3("aioquic", binary, 0)?;
     let mut command = bound(pinned::tool("aioquic")?);
     command.arg("-B").arg(workspace::root().join(SCRIPT));
-    command.arg(served.address.port().to_string()).arg(AIOQUIC_MEGABYTES);
+    command.arg(served.address.port().to_string()).arg(MEGABYTES);
     said_by(command)
 }
 
@@ -59,7 +57,7 @@ pub(super) fn suits_quic_go(binary: &Path) -> Result<String> {
     build.args(["build", "-o"]).arg(&program).arg(".").current_dir(workspace::root().join(QUIC_GO));
     workspace::must(build.env("CGO_ENABLED", "0").env("GOFLAGS", "-buildvcs=false"))?;
     let mut command = bound(program);
-    command.arg(served.address.port().to_string()).arg(QUIC_GO_MEGABYTES);
+    command.arg(served.address.port().to_string()).arg(MEGABYTES);
     said_by(command)
 }
 

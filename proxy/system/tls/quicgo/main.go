@@ -75,6 +75,35 @@ func get(client *http.Client, path string) *http.Response {
 	return response
 }
 
+// A WebSocket (RFC 9220) on a connection of its own: a message, and what comes back.
+func socket(trip *http3.Transport, transport *quic.Transport, udp net.Addr) {
+	settings := trip.TLSClientConfig.Clone()
+	settings.NextProtos, settings.ServerName = []string{http3.NextProtoH3}, "localhost"
+	conn := must(transport.Dial(context.Background(), udp, settings, trip.QUICConfig))
+	client := trip.NewClientConn(conn)
+	<-client.ReceivedSettings()
+	check(client.Settings().EnableExtendedConnect, "no extended CONNECT")
+	stream := must(client.OpenRequestStream(context.Background()))
+	request := must(http.NewRequest(http.MethodConnect, base+"/ws", nil))
+	request.Proto = "websocket"
+	request.Header.Set("Sec-WebSocket-Version", "13")
+	if err := stream.SendRequestHeader(request); err != nil {
+		log.Fatal(err)
+	}
+	response := must(stream.ReadResponse())
+	check(response.StatusCode == 200, response)
+	message := strings.Repeat("m", 3000)
+	frame := []byte{0x81, 0x80 | 126, 3000 >> 8, 3000 & 255, 1, 2, 3, 4}
+	for at, one := range []byte(message) {
+		frame = append(frame, one^byte(at%4+1))
+	}
+	must(stream.Write(frame))
+	answer := make([]byte, 4+len(message))
+	must(io.ReadFull(stream, answer))
+	check(string(answer[4:]) == message, "the message differs")
+	conn.CloseWithError(0x100, "")
+}
+
 func main() {
 	port, megabytes := os.Args[1], must(strconv.ParseInt(os.Args[2], 10, 64))
 	address, base = "127.0.0.1:"+port, "https://localhost:"+port
@@ -133,6 +162,9 @@ func main() {
 	begun := time.Now()
 	echo(client, megabytes<<20)
 	fmt.Printf("%d MiB up and down in %.1f s\n", megabytes, time.Since(begun).Seconds())
+
+	socket(trip, transport, udp)
+	fmt.Println("WebSocket")
 
 	trip.CloseIdleConnections()
 	last.CloseWithError(0x100, "")

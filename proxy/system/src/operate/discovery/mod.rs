@@ -1,0 +1,148 @@
+//! Endpoints that are found in real engines, under load, while these change, fail and come back.
+
+pub(super) mod consul;
+pub(super) mod dns;
+pub(super) mod etcd;
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+use sluice_testkit::process::{Process, bound, free_ports};
+use sluice_testkit::{metrics, workspace};
+
+use super::encodings::nginx;
+use super::load::{Judge, Load, MANY};
+use super::site::{Site, local};
+
+/// Servers that answer with their port.
+const APPLICATIONS: usize = 4;
+const NGINX: &str = "daemon off; pid @FOLDER@/nginx.pid; error_log stderr; worker_processes 1; @USER@
+events {}
+http {
+    access_log off;
+    @TEMP_PATHS@
+    server { @LISTEN@ location / { return 200 $server_port; } }
+}
+";
+
+const POLL: Duration = Duration::from_millis(50);
+const TRIES: u32 = 600;
+
+/// A sluice that finds its endpoints, nginx on several ports, and load.
+struct Scene {
+    site: Site,
+    admin: SocketAddr,
+    load: Load,
+    /// Last, so that they are stopped after sluice.
+    applications: Applications,
+}
+
+/// Servers that answer with their ports. The source knows them before sluice starts.
+struct Applications {
+    ports: [u16; APPLICATIONS],
+    _nginx: Process,
+}
+
+/// Every response has the port of an application.
+struct Ports([u16; APPLICATIONS]);
+
+impl Judge for Ports {
+    fn least(&self) -> u64 {
+        0
+    }
+
+    fn number(&self, text: &str) -> Result<u64> {
+        let port: u16 = text.trim().parse().context("no port")?;
+        ensure!(self.0.contains(&port), "port {port}");
+        Ok(0)
+    }
+}
+
+impl Applications {
+    fn start(name: &str) -> Result<Self> {
+        let ports: [u16; APPLICATIONS] = free_ports(Ipv4Addr::LOCALHOST.into())?;
+        let folder = workspace::scratch("operate")?.join(format!("{name}-nginx"));
+        fs::create_dir_all(&folder)?;
+        let listen: String = ports.iter().map(|port| format!("listen 127.0.0.1:{port}; ")).collect();
+        let nginx = nginx(&folder, &local(ports[0]).to_string(), &NGINX.replace("@LISTEN@", &listen))?;
+        Ok(Self { ports, _nginx: nginx })
+    }
+
+    fn address(&self, number: usize) -> String {
+        local(self.ports[number]).to_string()
+    }
+}
+
+impl Scene {
+    fn start(name: &str, binary: &Path, applications: Applications, discover: &Value) -> Result<Self> {
+        let [admin] = free_ports(Ipv4Addr::LOCALHOST.into())?.map(local);
+        let keys = json!({
+            "admin": {"address": admin},
+            "clusters": {"default": {"discover": discover}},
+        });
+        let site = Site::start(name, binary, keys)?;
+        let load = Load::start(name, MANY, &site, Arc::new(Ports(applications.ports)))?;
+        Ok(Self { site, admin, load, applications })
+    }
+
+    /// Waits until sluice uses exactly these applications, and then until further requests are answered.
+    fn wait_for(&mut self, applications: &[usize]) -> Result<()> {
+        let mut wanted: Vec<_> = applications.iter().map(|one| self.applications.address(*one)).collect();
+        wanted.sort();
+        let mut used = Vec::new();
+        for _ in 0..TRIES {
+            used = self.used()?;
+            if used == wanted {
+                return self.load.wait_for(200);
+            }
+            thread::sleep(POLL);
+        }
+        bail!("sluice uses {used:?}, wanted {wanted:?}\n{}", self.site.sluice.tail())
+    }
+
+    fn used(&self) -> Result<Vec<String>> {
+        let text = metrics::read(self.admin)?;
+        let lines = text.lines().filter_map(|line| line.strip_prefix("sluice_endpoint_weight{"));
+        let label = |line: &str| Some(line.split_once("endpoint=\"")?.1.split_once('"')?.0.to_owned());
+        let mut used: Vec<_> = lines.filter_map(label).collect();
+        used.sort();
+        Ok(used)
+    }
+
+    /// Waits until a gauge of the source is 1, or 0, and then until further requests are answered.
+    fn wait_until(&mut self, gauge: &str, value: bool) -> Result<()> {
+        for _ in 0..TRIES {
+            if metrics::sum(&metrics::read(self.admin)?, gauge) == u64::from(value) {
+                return self.load.wait_for(200);
+            }
+            thread::sleep(POLL);
+        }
+        bail!("{gauge} is not {value}\n{}", self.site.sluice.tail())
+    }
+
+    fn finish(mut self) -> Result<String> {
+        self.load.wait_for(200)?;
+        let said = self.load.finish()?;
+        self.site.sluice.stop()?;
+        Ok(said)
+    }
+}
+
+/// The response to a request of curl, with a body if there is one. Fails as curl does with `--fail`.
+fn curl(method: &str, url: &str, body: Option<&Value>) -> Result<String> {
+    let mut command = bound("curl");
+    command.args(["--silent", "--show-error", "--fail", "--noproxy", "*", "--max-time", "5", "-X", method]);
+    if let Some(body) = body {
+        command.arg("-d").arg(body.to_string());
+    }
+    let output = command.arg(url).stdin(Stdio::null()).output().context("curl")?;
+    ensure!(output.status.success(), "{url}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
