@@ -67,6 +67,10 @@ fn obey(command: Command) -> ExitCode {
             Ok(text) => print(&text),
             Err(error) => fail(&error, EXIT_RUNTIME),
         },
+        Command::Discover(args) => match args.run() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&error, EXIT_RUNTIME),
+        },
         Command::Run(args) => run_command(&args),
         Command::Check(args) => check_command(&args),
         Command::Config(args) => config_command(&args),

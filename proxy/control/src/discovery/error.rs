@@ -5,4 +5,4 @@ use derive_more::{Display, From};
 /// Why a source has no list, in a sentence for the log.
 #[derive(Debug, Display, From)]
 #[from(String, &str)]
-pub(super) struct SourceError(String);
+pub(crate) struct SourceError(String);

@@ -17,10 +17,10 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::error::SourceError;
-use crate::outbound::{self, with_causes};
+use crate::outbound::{self, Connection, with_causes};
 
 /// To connect, and to begin an answer that does not wait for a change.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 /// The largest answer, and the longest line of a stream.
 const BYTES_MAX: usize = 32 << 20;
 /// Bytes of an answer that is an error.
@@ -36,13 +36,13 @@ pub(super) struct Servers {
 }
 
 /// An answer that has begun. Its connection lives as long.
-pub(super) struct Answer {
+pub(crate) struct Answer {
     response: Response<Incoming>,
     connection: JoinHandle<()>,
 }
 
 /// An answer, line by line.
-pub(super) struct Lines {
+pub(crate) struct Lines {
     answer: Answer,
     buffer: BytesMut,
 }
@@ -105,23 +105,37 @@ impl Servers {
         let said = |error: &dyn std::error::Error| format!("{url}: {}", with_causes(error));
         let late = |_| format!("{url}: no answer in time");
         let stream = timeout(PATIENCE, outbound::connect_by(url, self.tls.as_ref())).await.map_err(late)?;
-        let handshake = hyper::client::conn::http1::handshake(stream.map_err(|error| said(&error))?);
-        let (mut sender, connection) = handshake.await.map_err(|error| said(&error))?;
-        let connection = tokio::spawn(async move { _ = connection.await });
         let mut request = request.header("host", url.address.to_string());
         if let Some(into) = request.headers_mut() {
             into.extend(headers.clone());
         }
         let request = request.body(Full::new(body)).map_err(|error| said(&error))?;
-        let response = timeout(patience, sender.send_request(request)).await.map_err(late)?;
-        let answer = Answer { response: response.map_err(|error| said(&error))?, connection };
-        match answer.response.status() {
-            StatusCode::OK => Ok(answer),
-            status => {
-                let body = answer.text(ERROR_BYTES_MAX).await.unwrap_or_default();
-                let detail: String = body.chars().filter(|one| !one.is_control()).collect();
-                Err(format!("{url}: status {status} {detail}").into())
-            }
+        let answer = exchange(stream.map_err(|error| said(&error))?, request, patience).await;
+        answer.map_err(|error| format!("{url}: {error}").into())
+    }
+}
+
+/// Sends a request over a new connection, and waits this long for the head of the answer.
+///
+/// # Errors
+/// There is no answer, or its status is not 200.
+pub(crate) async fn exchange(
+    stream: Connection,
+    request: Request<Full<Bytes>>,
+    patience: Duration,
+) -> Result<Answer, SourceError> {
+    let said = |error: hyper::Error| with_causes(&error);
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await.map_err(said)?;
+    let connection = tokio::spawn(async move { _ = connection.await });
+    let response = timeout(patience, sender.send_request(request)).await;
+    let response = response.map_err(|_| SourceError::from("no answer in time"))?.map_err(said)?;
+    let answer = Answer { response, connection };
+    match answer.response.status() {
+        StatusCode::OK => Ok(answer),
+        status => {
+            let body = answer.text(ERROR_BYTES_MAX).await.unwrap_or_default();
+            let detail: String = body.chars().filter(|one| !one.is_control()).collect();
+            Err(format!("status {status} {detail}").into())
         }
     }
 }
@@ -136,7 +150,7 @@ impl Answer {
     ///
     /// # Errors
     /// It is too long, or ends early.
-    pub(super) async fn whole(self) -> Result<String, SourceError> {
+    pub(crate) async fn whole(self) -> Result<String, SourceError> {
         self.text(BYTES_MAX).await
     }
 
@@ -148,7 +162,7 @@ impl Answer {
     }
 
     /// As a stream of lines.
-    pub(super) fn lines(self) -> Lines {
+    pub(crate) fn lines(self) -> Lines {
         Lines { answer: self, buffer: BytesMut::new() }
     }
 }
@@ -164,7 +178,7 @@ impl Lines {
     ///
     /// # Errors
     /// The connection is lost, or the line is too long.
-    pub(super) async fn next(&mut self) -> Result<Option<String>, SourceError> {
+    pub(crate) async fn next(&mut self) -> Result<Option<String>, SourceError> {
         let mut looked = 0;
         loop {
             if let Some(end) = memchr::memchr(b'\n', &self.buffer[looked..]) {
@@ -189,7 +203,7 @@ impl Lines {
     }
 
     /// Whether a whole line has arrived.
-    pub(super) fn has_line(&self) -> bool {
+    pub(crate) fn has_line(&self) -> bool {
         memchr::memchr(b'\n', &self.buffer).is_some()
     }
 }

@@ -5,10 +5,10 @@
 
 mod consul;
 mod dns;
-mod error;
+pub(crate) mod error;
 mod etcd;
 mod file;
-mod http;
+pub(crate) mod http;
 mod kubernetes;
 mod memory;
 mod source;

@@ -2,6 +2,7 @@
 
 pub(crate) mod bans;
 pub(crate) mod cache;
+pub(crate) mod discover;
 pub(crate) mod kamal;
 pub(crate) mod service;
 
@@ -25,6 +26,7 @@ use sluice_control::server::Source;
 
 use self::bans::BansArgs;
 use self::cache::CacheArgs;
+use self::discover::DiscoverArgs;
 use self::service::ServiceCommand;
 
 /// An HTTP reverse proxy on io_uring.
@@ -64,6 +66,8 @@ pub(crate) enum Command {
     Bans(BansArgs),
     /// List the caches of a running sluice, and take stored responses out of them
     Cache(CacheArgs),
+    /// Deploy what is found elsewhere, and follow it: a process of its own
+    Discover(DiscoverArgs),
     #[command(flatten)]
     Service(ServiceCommand),
     /// Print the version

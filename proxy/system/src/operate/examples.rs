@@ -8,13 +8,14 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use sluice_testkit::{pinned, workspace};
 
-/// `config/examples/compose` with the Compose specification.
+/// The examples for Compose with its specification.
 pub(super) fn compose(binary: &Path) -> Result<String> {
-    let folder = example("compose");
-    let mut checker = Command::new(pinned::tool("check-jsonschema")?);
-    checker.args(["--builtin-schema", "vendor.compose-spec"]).arg(folder.join("compose.yaml"));
-    said(&mut checker)?;
-    checks(binary, &folder.join("sluice.yaml"))?;
+    for folder in ["compose", "compose-labels"].map(example) {
+        let mut checker = Command::new(pinned::tool("check-jsonschema")?);
+        checker.args(["--builtin-schema", "vendor.compose-spec"]).arg(folder.join("compose.yaml"));
+        said(&mut checker)?;
+        checks(binary, &folder.join("sluice.yaml"))?;
+    }
     Ok("valid by the Compose specification".to_owned())
 }
 

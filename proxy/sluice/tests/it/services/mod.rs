@@ -1,5 +1,6 @@
 //! Services on the command line: deployed, paused, stopped, split and removed while requests are running.
 
+mod containers;
 mod deploys;
 mod fields;
 mod readme;
