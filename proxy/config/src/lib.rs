@@ -207,6 +207,8 @@ pub struct Config {
     pub kernel: KernelAssists,
     /// How long a drain waits for running exchanges, in milliseconds.
     pub drain_timeout_ms: u64,
+    /// How long sluice still accepts connections after SIGTERM, while `/healthz` says that it drains, in milliseconds.
+    pub drain_delay_ms: u64,
     /// Address of the embedded demo origin; `None` is off.
     pub demo_origin: Option<SocketAddr>,
 }

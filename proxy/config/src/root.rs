@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_yaml::Value;
 
 use super::codec::{File, Flag, List, Optional, Or, Table, checked, keys, map, number, word};
-use super::defaults::DAY_MS;
+use super::defaults::{DAY_MS, MINUTE_MS};
 use super::general::{
     ACCESS_LOG, ADMIN, CONTROL, DEMO_ORIGIN, ERROR_PAGES, NETWORK, REPLACED, TRUSTED_MAX, WORKER_COUNT,
     account,
@@ -24,6 +24,8 @@ use super::{
 keys! { Config {
     // Most exchanges finish within it; supervisors kill after 30 to 90 s.
     drain_timeout_ms: 30_000, number(0..=DAY_MS);
+    // Off: only who has a load balancer in front needs it.
+    drain_delay_ms: 0, number(0..=10 * MINUTE_MS);
     trusted_proxies: Vec::new(), List(TRUSTED_MAX, NETWORK);
     access: Vec::new(), List(access::RULES_MAX, access::RULE);
     rate_limits: BTreeMap::new(), rate_limit::LIMITS;

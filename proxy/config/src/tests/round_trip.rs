@@ -562,6 +562,7 @@ prop_compose! {
                 ..KernelAssists::default()
             },
             drain_timeout_ms,
+            drain_delay_ms: drain_timeout_ms.min(1000),
             buffers: Buffers {
                 spool_directory: via.then(|| "/var/spool".into()),
                 spool_bytes_max: drain_timeout_ms,

@@ -230,6 +230,24 @@ impl<'a> Control<'a> {
         })
     }
 
+    /// Goes on as before for `drain_delay`, but for what health checks hear, and for connections, which end with their next
+    /// response. Returns false if a second signal ends it.
+    async fn announce_drain(&self, stage: &watch::Sender<Stage>, signals: &mut Signals) -> bool {
+        let delay_ms = self.live.load().config.drain_delay_ms;
+        if delay_ms == 0 {
+            return true;
+        }
+        tracing::info!(delay_ms, "about to drain: health checks fail, and requests are still accepted");
+        stage.send_replace(Stage::Announce);
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_millis(delay_ms)) => true,
+            () = signals.end() => {
+                tracing::warn!("second signal: stopping without draining");
+                false
+            }
+        }
+    }
+
     async fn drain(
         &self,
         end: End,
@@ -239,11 +257,16 @@ impl<'a> Control<'a> {
     ) -> ExitCode {
         let timeout_ms = self.live.load().config.drain_timeout_ms;
         let patience = Duration::from_millis(timeout_ms);
-        tracing::info!(timeout_ms, "draining");
+        self.draining.store(true, Ordering::Relaxed);
         if end == End::Told {
             notify(&[NotifyState::Stopping]);
+            if !self.announce_drain(stage, signals).await {
+                stage.send_replace(Stage::End);
+                let _ = tokio::time::timeout(LAST_WORDS, stage.closed()).await;
+                return ExitCode::FAILURE;
+            }
         }
-        self.draining.store(true, Ordering::Relaxed);
+        tracing::info!(timeout_ms, "draining");
         self.live.load().drain_caches(true);
         if let Some(bypass) = &self.bypass {
             bypass.stop();

@@ -34,7 +34,7 @@ impl Connection {
     pub(super) async fn next_head(&mut self) -> Arrival {
         let limits = self.head_limits();
         self.session.scanner.reset();
-        let patience_ms = if self.is_ending() {
+        let patience_ms = if self.worker.is_draining() || self.listener.is_closed() {
             // Its next request is already on its way, or never arrives.
             self.limits().half_close_timeout_ms
         } else {

@@ -170,7 +170,7 @@ impl Connection {
 
     /// Whether the exchange under way is the last of this connection.
     fn is_ending(&self) -> bool {
-        self.worker.is_draining() || self.listener.is_closed()
+        self.worker.resources().ends_connections() || self.listener.is_closed()
     }
 
     fn limits(&self) -> &Limits {

@@ -310,7 +310,7 @@ async fn respond(
     // notified of a drain does not send its next request into the close.
     let keep_alive = answer.keep_alive
         && shared.is_received()
-        && !shared.resources.is_draining()
+        && !shared.resources.ends_connections()
         && towards != Framing::CloseDelimited;
     shared.head_received.set(true);
     shared.deadline.set(policy.body_idle_timeout_ms);

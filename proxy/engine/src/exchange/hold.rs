@@ -55,7 +55,7 @@ pub(super) async fn hold(
     transfer.limit(bytes_max(shared)).map_err(|error| failed(HoldError::Body(error)))?;
     let intake = Intake::new(&shared.resources.spool, policy.buffers, policy.buffering.buffer_memory_bytes);
     let held = intake.run(from.reader, &mut transfer, shared.deadline).await.map_err(failed)?;
-    let keep_alive = answer.keep_alive && shared.is_received() && !shared.resources.is_draining();
+    let keep_alive = answer.keep_alive && shared.is_received() && !shared.resources.ends_connections();
     let towards = held.framing(answer.request.version());
     let mut opening = Opening::new(Vec::new(), is_framed);
     answer.encode_final(&mut opening, from.head, policy, progress, (towards, keep_alive), None);

@@ -19,6 +19,8 @@ pub(crate) struct Resources {
     /// Responses that are being encoded.
     pub(crate) compressors: Compressors,
     draining: Cell<bool>,
+    /// Whether responses end their connections.
+    ends_connections: Cell<bool>,
 }
 
 impl Resources {
@@ -30,12 +32,24 @@ impl Resources {
             files: FileStore::default(),
             compressors: Compressors::new(),
             draining: Cell::new(false),
+            ends_connections: Cell::new(false),
         }
     }
 
     /// From now on, connections end with the current response.
     pub(crate) fn drain(&self) {
         self.draining.set(true);
+        self.ends_connections.set(true);
+    }
+
+    /// The same, while more are accepted. Returns whether that is new.
+    pub(crate) fn announce_drain(&self) -> bool {
+        !self.ends_connections.replace(true)
+    }
+
+    /// Whether responses end their connections.
+    pub(crate) fn ends_connections(&self) -> bool {
+        self.ends_connections.get()
     }
 
     pub(crate) fn is_draining(&self) -> bool {

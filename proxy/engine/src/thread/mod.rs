@@ -17,6 +17,8 @@ pub use share::shares;
 pub enum Stage {
     /// Accept and serve.
     Serve,
+    /// As before, but each response ends its connection: the clients should find another sluice before the drain.
+    Announce,
     /// Accept no more, finish what is under way.
     Drain,
     /// As [`Stage::Drain`], but waiting connections belong to another process, which has the same sockets.

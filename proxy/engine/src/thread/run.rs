@@ -118,7 +118,13 @@ async fn serve(worker: impl FnOnce() -> Worker, listeners: Vec<Bound>, told: Wor
     listeners.into_iter().for_each(|bound| served.listen(&door, bound));
     tokio::task::spawn_local(look_after_heads(Rc::clone(&worker)));
     let mut tick = tokio::time::interval(TICK);
-    while *stage.borrow_and_update() == Stage::Serve {
+    loop {
+        let now = *stage.borrow_and_update();
+        match now {
+            Stage::Serve => {}
+            Stage::Announce => worker.announce_drain(),
+            Stage::Drain | Stage::HandOver | Stage::End => break,
+        }
         tokio::select! {
             _ = tick.tick() => worker.tick(),
             () = called(&worker) => if let Some(direct) = worker.direct() { direct.call_in_waited_for() },

@@ -260,6 +260,18 @@ impl Worker {
         }
     }
 
+    /// From now on, each response ends its connection, and those with streams are told to end. More are accepted.
+    pub(crate) fn announce_drain(&self) {
+        if !self.resources.announce_drain() {
+            return;
+        }
+        for (_, open) in self.connections.borrow().iter() {
+            if matches!(open.wait, Wait::Shared(_) | Wait::Quic(_)) {
+                open.wait.end();
+            }
+        }
+    }
+
     /// Ends the waits of idle connections; a request that has just arrived is still served.
     pub(crate) fn drain(&self) {
         self.resources.drain();

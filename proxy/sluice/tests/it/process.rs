@@ -61,6 +61,37 @@ fn sigterm_drains() {
 }
 
 #[test]
+fn a_drain_that_is_announced_goes_on_accepting() {
+    let origin = Origin::saying("served");
+    let setup = Setup::to_origin(&origin).with("drain_delay", "10m");
+    let Some(mut proxy) = setup.start() else { return };
+    let mut kept = proxy.connect();
+    assert_eq!(kept.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n").text(), "served");
+    proxy.signal(Signal::SIGTERM);
+    proxy.wait_for("about to drain: health checks fail, and requests are still accepted");
+    assert_eq!(proxy.admin("/healthz").status(), 503);
+    // Clients are told to leave, and may come back.
+    let answer = kept.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!((answer.text(), answer.get("connection")), ("served", Some("close")));
+    kept.expect_end();
+    for _ in 0..3 {
+        let answer = proxy.get("/");
+        assert_eq!((answer.text(), answer.get("connection")), ("served", Some("close")));
+    }
+    assert_eq!(proxy.reload(&proxy.config).0, Some(0));
+    proxy.signal(Signal::SIGTERM);
+    assert_eq!(proxy.wait().code(), Some(1), "a second signal waits for nothing");
+    // Afterwards it drains as without.
+    let setup = Setup::to_origin(&origin).with("drain_delay", "1ms");
+    let Some(mut proxy) = setup.start() else { return };
+    let mut kept = proxy.connect();
+    assert_eq!(kept.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n").text(), "served");
+    proxy.signal(Signal::SIGTERM);
+    kept.expect_end();
+    assert_eq!(proxy.wait().code(), Some(0));
+}
+
+#[test]
 fn a_started_request_is_served_while_draining() {
     let origin = Origin::saying("served");
     let Some(mut proxy) = Setup::to_origin(&origin).start() else { return };
