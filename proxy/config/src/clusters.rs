@@ -27,7 +27,7 @@ pub(super) const STATUSES_MAX: usize = 100;
 
 /// Reads every cluster. Clusters with mistakes are kept, so that references to them are not reported too.
 pub(super) fn read(root: &mut Fields<'_>) -> BTreeMap<String, Cluster> {
-    let mut clusters = BTreeMap::new();
+    let (mut clusters, mut memories) = (BTreeMap::new(), BTreeMap::new());
     let Some(item) = root.get("clusters") else {
         return clusters;
     };
@@ -35,7 +35,13 @@ pub(super) fn read(root: &mut Fields<'_>) -> BTreeMap<String, Cluster> {
         if let Err(message) = text::name(&name) {
             item.mistake(message);
         }
-        clusters.insert(name, cluster(&item));
+        let read = cluster(&item);
+        if let Some(file) = read.discover.as_ref().and_then(|discover| discover.memory_file.clone())
+            && let Some(other) = memories.insert(file, name.clone())
+        {
+            item.mistake(format!("discover.memory_file is that of cluster {other}; write another one"));
+        }
+        clusters.insert(name, read);
     }
     clusters
 }

@@ -241,6 +241,9 @@ fn has_one_source(discovery: &mut Discovery, fields: &mut Fields<'_>) {
     if discovery.sources() != 1 && !fields.is_broken() {
         fields.mistake("expected exactly one source; write dns, file, consul, etcd or kubernetes");
     }
+    if discovery.file.is_some() && discovery.file == discovery.memory_file {
+        fields.mistake("memory_file would replace file; write another path");
+    }
 }
 
 fn has_a_port(dns: &mut DnsSource, fields: &mut Fields<'_>) {

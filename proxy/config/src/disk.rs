@@ -59,6 +59,10 @@ pub(super) fn check(config: &Config, problems: &Problems) {
         if let Some(file) = &cluster.state_file {
             parent_exists(file, &root.key("clusters").key(name).key("state_file"), problems);
         }
+        if let Some(file) = cluster.discover.as_ref().and_then(|discover| discover.memory_file.as_ref()) {
+            let path = root.key("clusters").key(name).key("discover").key("memory_file");
+            parent_exists(file, &path, problems);
+        }
     }
     for (name, cluster) in &config.clusters {
         let path = root.key("clusters").key(name).key("tls");

@@ -5,6 +5,7 @@ use std::time::Duration;
 use http::HeaderMap;
 use serde::Deserialize;
 use sluice_config::{ConsulSource, Endpoint};
+use tokio::time::{Instant, sleep_until};
 
 use super::error::SourceError;
 use super::http::{PATIENCE, Servers, add_secret, secret};
@@ -13,12 +14,17 @@ use super::value::endpoint;
 /// How long the agent waits for a change.
 const WAIT: Duration = Duration::from_secs(55);
 
+/// Between two questions that the agent answers at once.
+const UNINDEXED_PACE: Duration = Duration::from_secs(1);
+
 /// The instances of a service.
 pub(super) struct Consul {
     config: ConsulSource,
     servers: Servers,
     /// What was seen last.
     index: u64,
+    /// When it was asked last.
+    asked: Option<Instant>,
     most: usize,
 }
 
@@ -66,11 +72,18 @@ impl Consul {
     /// A file cannot be used.
     pub(super) fn new(config: &ConsulSource, most: usize) -> Result<Self, SourceError> {
         let servers = Servers::new(vec![config.url.clone()], config.ca_file.as_deref(), None)?;
-        Ok(Self { config: config.clone(), servers, index: 0, most })
+        Ok(Self { config: config.clone(), servers, index: 0, asked: None, most })
     }
 
     /// See [`super::source::Finder::next`].
     pub(super) async fn next(&mut self) -> Result<Vec<Endpoint>, SourceError> {
+        if self.index == 0
+            && let Some(asked) = self.asked
+        {
+            // Without an index, the agent does not wait.
+            sleep_until(asked + UNINDEXED_PACE).await;
+        }
+        self.asked = Some(Instant::now());
         let mut headers = HeaderMap::new();
         if let Some(path) = &self.config.token_file {
             // It may have been replaced.
@@ -105,8 +118,11 @@ impl Consul {
 }
 
 fn read(text: &str, most: usize) -> Result<Vec<Endpoint>, SourceError> {
-    let instances: Vec<Instance> =
+    let instances: Vec<serde_json::Value> =
         serde_json::from_str(text).map_err(|error| format!("not what Consul answers: {error}"))?;
+    // One that cannot be read does not hide the others.
+    let instances = instances.into_iter().filter_map(|one| serde_json::from_value::<Instance>(one).ok());
+    let instances: Vec<_> = instances.collect();
     let list = instances.iter().filter_map(|instance| {
         let Service { address, port, weights } = &instance.service;
         let host = if address.is_empty() { &instance.node.address } else { address };
@@ -132,7 +148,8 @@ mod tests {
         let list: Vec<_> = list.iter().map(|one| (one.address.to_string(), one.weight)).collect();
         let wanted = [("10.0.0.1:80", 3), ("[fd00::2]:81", 1), ("app.example:82", 1)];
         assert_eq!(list, wanted.map(|(address, weight)| (address.to_owned(), weight)));
-        for garbage in ["", "{}", "null", "[1]", "<html>"] {
+        assert!(read("[1]", 10).unwrap().is_empty());
+        for garbage in ["", "{}", "null", "<html>"] {
             assert!(read(garbage, 10).is_err(), "{garbage}");
         }
     }

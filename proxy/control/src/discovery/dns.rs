@@ -4,18 +4,22 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolverConfig};
 use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
-use hickory_resolver::proto::rr::{RData, RecordType};
+use hickory_resolver::proto::rr::{Name, RData, RecordType};
 use hickory_resolver::{Resolver, TokioResolver};
 use sluice_config::{Address, DnsSource, Endpoint, RecordType as Records};
 
 use super::error::SourceError;
 use super::value;
 
-/// Targets of SRV records that are looked up; their addresses are usually part of the answer.
+/// Targets of SRV records that are looked up.
 const TARGETS_MAX: usize = 256;
+
+/// Lookups of targets at the same time.
+const LOOKUPS: usize = 16;
 
 /// A name of the DNS.
 pub(super) struct Dns {
@@ -116,24 +120,43 @@ impl Dns {
         services.sort_by_key(|one| (one.priority, one.target.clone(), one.port));
         let best = services.first().map(|one| one.priority);
         let mut list = Vec::new();
-        for service in services.into_iter().take(TARGETS_MAX) {
-            let target = service.target.to_string();
-            let (mut addresses, v4_ttl) = self.addresses_of(&target, RecordType::A).await?;
-            ttl = ttl.min(v4_ttl);
-            if addresses.is_empty() {
-                let (v6, v6_ttl) = self.addresses_of(&target, RecordType::AAAA).await?;
-                ttl = ttl.min(v6_ttl);
-                addresses = v6;
-            }
-            for ip in addresses {
-                // A weight of 0 is the smallest there is.
-                let weight = u64::from(service.weight).max(1);
-                let mut found = value::at(Address::Ip(SocketAddr::new(ip, service.port)), weight);
-                found.backup = Some(service.priority) != best;
-                list.push(found);
+        let mut failed = None;
+        services.truncate(TARGETS_MAX);
+        for some in services.chunks(LOOKUPS) {
+            let looking = some.iter().map(|service| self.target(&service.target));
+            for (service, found) in some.iter().zip(join_all(looking).await) {
+                // One that cannot be looked up does not hide the others.
+                let (addresses, target_ttl) = match found {
+                    Ok(found) => found,
+                    Err(error) => {
+                        failed = Some(error);
+                        continue;
+                    }
+                };
+                ttl = ttl.min(target_ttl);
+                for ip in addresses {
+                    // A weight of 0 is the smallest there is.
+                    let weight = u64::from(service.weight).max(1);
+                    let mut found = value::at(Address::Ip(SocketAddr::new(ip, service.port)), weight);
+                    found.backup = Some(service.priority) != best;
+                    list.push(found);
+                }
             }
         }
-        Ok((list, ttl))
+        match failed {
+            Some(error) if list.is_empty() => Err(error),
+            _ => Ok((list, ttl)),
+        }
+    }
+
+    /// The addresses of a target: of IPv4, otherwise of IPv6.
+    async fn target(&self, name: &Name) -> Result<(BTreeSet<IpAddr>, Duration), SourceError> {
+        let name = name.to_string();
+        let v4 = self.addresses_of(&name, RecordType::A).await?;
+        if !v4.0.is_empty() {
+            return Ok(v4);
+        }
+        self.addresses_of(&name, RecordType::AAAA).await
     }
 }
 

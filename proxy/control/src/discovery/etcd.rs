@@ -8,8 +8,8 @@ use data_encoding::BASE64;
 use http::HeaderMap;
 use serde::Deserialize;
 use serde_json::json;
-use sluice_config::{Endpoint, EtcdSource, parse_endpoint};
-use tokio::time::{Instant, timeout_at};
+use sluice_config::{Address, Endpoint, EtcdSource, parse_endpoint};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::error::SourceError;
 use super::http::{Lines, Servers, add_secret, secret};
@@ -17,6 +17,9 @@ use super::http::{Lines, Servers, add_secret, secret};
 /// After this time, the range is read again: a watch may be silent because nothing happens, or because its member is
 /// cut off.
 const WATCH: Duration = Duration::from_secs(60);
+
+/// Between two reads of the range, whatever ends the watch.
+const LIST_PACE: Duration = Duration::from_secs(1);
 
 /// The values below a prefix.
 pub(super) struct Etcd {
@@ -26,6 +29,8 @@ pub(super) struct Etcd {
     most: usize,
     values: BTreeMap<String, Option<Endpoint>>,
     watch: Option<(Lines, Instant)>,
+    /// When the range was read last.
+    listed: Option<Instant>,
 }
 
 #[derive(Deserialize)]
@@ -88,7 +93,15 @@ impl Etcd {
             config.ca_file.as_deref(),
             config.client_certificate.as_ref(),
         )?;
-        Ok(Self { config: config.clone(), servers, token: None, most, values: BTreeMap::new(), watch: None })
+        Ok(Self {
+            config: config.clone(),
+            servers,
+            token: None,
+            most,
+            values: BTreeMap::new(),
+            watch: None,
+            listed: None,
+        })
     }
 
     /// See [`super::source::Finder::next`].
@@ -111,20 +124,26 @@ impl Etcd {
         if let Some((lines, until)) = &mut self.watch {
             match timeout_at(*until, lines.next()).await {
                 Ok(line) => {
-                    let line = line?.ok_or("the watch has ended")?;
-                    self.take(&line)?;
-                    // What has arrived together is applied together.
-                    while let Some((lines, _)) = &mut self.watch
-                        && lines.has_line()
-                    {
-                        let line = lines.next().await?.ok_or("the watch has ended")?;
+                    if let Some(line) = line? {
                         self.take(&line)?;
+                        // What has arrived together is applied together.
+                        while let Some((lines, _)) = &mut self.watch
+                            && lines.has_line()
+                        {
+                            let line = lines.next().await?.unwrap_or_default();
+                            self.take(&line)?;
+                        }
+                        return Ok(self.list());
                     }
-                    return Ok(self.list());
+                    self.watch = None;
                 }
                 Err(_) => self.watch = None,
             }
         }
+        if let Some(listed) = self.listed {
+            sleep_until(listed + LIST_PACE).await;
+        }
+        self.listed = Some(Instant::now());
         let revision = self.read_range().await?;
         let [key, range_end] = self.range();
         let request =
@@ -217,8 +236,12 @@ impl Etcd {
         let key = text(&one.key).unwrap_or_else(|_| one.key.clone());
         let value = text(&one.value);
         let read = value.and_then(|value| parse_endpoint(&key, &value).map_err(|error| error.to_string()));
-        let read = read.inspect_err(|error| tracing::warn!("a value in etcd is no endpoint: {error}"));
-        self.values.insert(one.key.clone(), read.ok());
+        // A socket of this host is not for others to name. The value itself is not logged: it may be anything.
+        let read = read.ok().filter(|one| !matches!(one.address, Address::Unix(_)));
+        if read.is_none() {
+            tracing::warn!(key, "a value in etcd is no endpoint; it is left out");
+        }
+        self.values.insert(one.key.clone(), read);
     }
 
     fn list(&self) -> Vec<Endpoint> {

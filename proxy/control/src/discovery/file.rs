@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sluice_config::{Endpoint, parse_endpoints};
+use sluice_core::durable;
 
 use super::error::SourceError;
 
@@ -53,15 +54,17 @@ fn look(
     before: Option<Seen>,
 ) -> Result<Option<(Seen, Vec<Endpoint>)>, SourceError> {
     let name = path.display();
-    let meta = fs::metadata(path).map_err(|error| format!("{name}: {error}"))?;
+    let said = |error: &dyn std::fmt::Display| SourceError::from(format!("{name}: {error}"));
+    let meta = fs::metadata(path).map_err(|error| said(&error))?;
     let seen = (meta.dev(), meta.ino(), meta.mtime(), meta.mtime_nsec(), meta.size());
     if before == Some(seen) {
         return Ok(None);
     }
-    if meta.size() > BYTES_MAX {
-        return Err(format!("{name}: larger than {BYTES_MAX} bytes").into());
+    let bytes = durable::read(path, BYTES_MAX).map_err(|error| said(&error))?.unwrap_or_default();
+    if bytes.len() as u64 > BYTES_MAX {
+        return Err(said(&format!("larger than {BYTES_MAX} bytes")));
     }
-    let text = fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
+    let text = String::from_utf8(bytes).map_err(|error| said(&error.utf8_error()))?;
     if text.trim().is_empty() {
         return Ok(Some((seen, Vec::new())));
     }

@@ -21,6 +21,8 @@ use crate::outbound::{self, Connection, with_causes};
 
 /// To connect, and to begin an answer that does not wait for a change.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+/// The same if there are other servers.
+const OF_SEVERAL: Duration = Duration::from_secs(1);
 /// The largest answer, and the longest line of a stream.
 const BYTES_MAX: usize = 32 << 20;
 /// Bytes of an answer that is an error.
@@ -104,7 +106,11 @@ impl Servers {
         let url = self.urls.get(self.current % self.urls.len().max(1)).ok_or("no server is configured")?;
         let said = |error: &dyn std::error::Error| format!("{url}: {}", with_causes(error));
         let late = |_| format!("{url}: no answer in time");
-        let stream = timeout(PATIENCE, outbound::connect_by(url, self.tls.as_ref())).await.map_err(late)?;
+        // If there are others, one that hangs is not waited for long.
+        let patience = if self.urls.len() > 1 { patience.min(OF_SEVERAL) } else { patience };
+        let stream = timeout(patience.min(PATIENCE), outbound::connect_by(url, self.tls.as_ref()))
+            .await
+            .map_err(late)?;
         let mut request = request.header("host", url.address.to_string());
         if let Some(into) = request.headers_mut() {
             into.extend(headers.clone());
@@ -133,7 +139,7 @@ pub(crate) async fn exchange(
     match answer.response.status() {
         StatusCode::OK => Ok(answer),
         status => {
-            let body = answer.text(ERROR_BYTES_MAX).await.unwrap_or_default();
+            let body = answer.beginning(ERROR_BYTES_MAX).await;
             let detail: String = body.chars().filter(|one| !one.is_control()).collect();
             Err(format!("status {status} {detail}").into())
         }
@@ -159,6 +165,18 @@ impl Answer {
         let body = timeout(PATIENCE, body).await.map_err(|_| "the answer does not end in time".to_owned())?;
         let bytes = body.map_err(|error| with_causes(&*error))?.to_bytes();
         String::from_utf8(bytes.into()).map_err(|_| "the answer is not UTF-8".into())
+    }
+
+    /// Its first bytes, for the log.
+    async fn beginning(mut self, most: usize) -> String {
+        let mut bytes = Vec::new();
+        while bytes.len() < most
+            && let Ok(Some(Ok(frame))) = timeout(PATIENCE, self.response.body_mut().frame()).await
+        {
+            frame.data_ref().into_iter().for_each(|data| bytes.extend_from_slice(data));
+        }
+        bytes.truncate(most);
+        String::from_utf8_lossy(&bytes).into_owned()
     }
 
     /// As a stream of lines.

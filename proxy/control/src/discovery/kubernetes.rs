@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::HeaderMap;
 use serde::Deserialize;
 use sluice_config::{Address, Endpoint, HttpUrl, KubernetesSource};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::error::SourceError;
 use super::http::{Answer, Lines, PATIENCE, Servers, add_secret, secret};
@@ -15,12 +15,17 @@ use super::value::endpoint;
 /// After this time the list is read again.
 const WATCH: Duration = Duration::from_secs(60);
 
+/// Between two lists, whatever ends the watch.
+const LIST_PACE: Duration = Duration::from_secs(1);
+
 /// The endpoints of a service.
 pub(super) struct Kubernetes {
     config: KubernetesSource,
     servers: Servers,
     slices: BTreeMap<String, Slice>,
     watch: Option<(Lines, Instant)>,
+    /// When the list was read last.
+    listed: Option<Instant>,
 }
 
 #[derive(Deserialize)]
@@ -92,7 +97,7 @@ impl Kubernetes {
     pub(super) fn new(config: &KubernetesSource) -> Result<Self, SourceError> {
         let url = config.url.clone().map_or_else(of_this_pod, Ok)?;
         let servers = Servers::new(vec![url], Some(&config.ca_file), None)?;
-        Ok(Self { config: config.clone(), servers, slices: BTreeMap::new(), watch: None })
+        Ok(Self { config: config.clone(), servers, slices: BTreeMap::new(), watch: None, listed: None })
     }
 
     /// See [`super::source::Finder::next`].
@@ -116,6 +121,10 @@ impl Kubernetes {
                 Err(_) => self.watch = None,
             }
         }
+        if let Some(listed) = self.listed {
+            sleep_until(listed + LIST_PACE).await;
+        }
+        self.listed = Some(Instant::now());
         let answer = self.ask("").await?.whole().await?;
         let list: List = serde_json::from_str(&answer).map_err(garbage)?;
         let slices = list.items.unwrap_or_default();

@@ -25,36 +25,37 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use error::SourceError;
+use memory::Memory;
 use source::Finder;
 use trust::{Judge, Verdict};
 
 /// Between two lists that are applied: what changes faster is applied together.
 const PACE: Duration = Duration::from_millis(100);
+/// A source that fails after this time was well; one that fails sooner is asked less and less often.
+const WELL_AFTER: Duration = Duration::from_secs(10);
 /// After a failure, and at most after many.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(15));
 
-/// The first list of a source, within the time that the configuration gives it; otherwise what was kept of an earlier
-/// one.
-pub(crate) async fn first(cluster: &str, config: &Discovery) -> Vec<Endpoint> {
+/// The first list of a source, within the time that the configuration gives it. `known` is what is in use; it stays if
+/// there is no list that is believed. If nothing is in use, what was kept of an earlier process is used.
+pub(crate) async fn first(cluster: &str, config: &Discovery, known: Vec<Endpoint>) -> Vec<Endpoint> {
+    let known = if known.is_empty() { memory::read(config) } else { known };
     let found = async {
         let mut finder = Finder::new(config)?;
         let limit = Duration::from_millis(config.first_timeout_ms);
-        let list =
-            timeout(limit, finder.next()).await.map_err(|_| SourceError::from("no answer in time"))??;
-        match Judge::new(config, Vec::new()).judge(&list, Instant::now()) {
+        let list = timeout(limit, finder.next()).await;
+        let mut list = list.map_err(|_| SourceError::from("no answer in time"))??;
+        trust::remove_duplicates(&mut list);
+        match Judge::new(config, known.clone()).judge(&list, Instant::now()) {
             Verdict::Use => Ok(list),
-            Verdict::Hold(..) | Verdict::Refuse(..) if list.is_empty() => {
-                Err(SourceError::from("it has no endpoints"))
-            }
-            Verdict::Hold(why, _) | Verdict::Refuse(why) => Err(why.into()),
+            Verdict::Hold(why, _) | Verdict::Refuse(why) => Err(SourceError::from(why)),
         }
     };
     match found.await {
         Ok(list) => list,
         Err(reason) => {
-            let kept = memory::read(config);
-            tracing::warn!(cluster, kept = kept.len(), %reason, "endpoints cannot be found yet");
-            kept
+            tracing::warn!(cluster, kept = known.len(), %reason, "endpoints cannot be found yet");
+            known
         }
     }
 }
@@ -64,31 +65,32 @@ pub(crate) async fn run(cluster: Arc<Cluster>, known: Vec<Endpoint>, found: watc
     let Some(config) = &cluster.config.discover else { return };
     let mut watcher = Watcher {
         cluster: &cluster.name,
-        config,
         status: cluster.discovery(),
         judge: Judge::new(config, known),
+        memory: Memory::of(config),
         backoff: BACKOFF.0,
         found,
     };
     watcher.status.set_failing(false);
+    watcher.status.set_doubt(None);
     loop {
-        let mut finder = match Finder::new(config) {
-            Ok(finder) => finder,
-            Err(reason) => {
-                watcher.fail(&reason).await;
-                continue;
-            }
+        let begun = Instant::now();
+        let reason = match Finder::new(config) {
+            Ok(mut finder) => watcher.follow(&mut finder).await,
+            Err(reason) => reason,
         };
-        let reason = watcher.follow(&mut finder).await;
+        if begun.elapsed() >= WELL_AFTER {
+            watcher.backoff = BACKOFF.0;
+        }
         watcher.fail(&reason).await;
     }
 }
 
 struct Watcher<'c> {
     cluster: &'c str,
-    config: &'c Discovery,
     status: &'c DiscoveryStatus,
     judge: Judge<'c>,
+    memory: Memory,
     backoff: Duration,
     found: watch::Sender<Vec<Endpoint>>,
 }
@@ -106,10 +108,11 @@ impl Watcher<'_> {
                     Err(_) => Ok(list.clone()),
                 },
             };
-            let list = match list {
+            let mut list = match list {
                 Ok(list) => list,
                 Err(reason) => return reason,
             };
+            trust::remove_duplicates(&mut list);
             self.answered();
             held = self.take(list);
             sleep(PACE).await;
@@ -117,7 +120,6 @@ impl Watcher<'_> {
     }
 
     fn answered(&mut self) {
-        self.backoff = BACKOFF.0;
         self.status.answered(unix_s());
         if self.status.set_failing(false) {
             tracing::info!(cluster = self.cluster, "the source of endpoints answers again");
@@ -131,9 +133,9 @@ impl Watcher<'_> {
                 if self.status.set_doubt(None) {
                     tracing::info!(cluster = self.cluster, "the source of endpoints is believed again");
                 }
-                if self.judge.adopt(&list) {
+                self.memory.keep(&list);
+                if self.judge.adopt(&list, Instant::now()) {
                     self.status.updated(list.len());
-                    memory::write(self.config, &list);
                     let _ = self.found.send(list);
                 }
                 None
@@ -158,6 +160,7 @@ impl Watcher<'_> {
 
     async fn fail(&mut self, reason: &SourceError) {
         self.status.failed();
+        self.judge.forget_doubt();
         if self.status.set_failing(true) {
             let kept = self.judge.in_use().len();
             tracing::warn!(

@@ -28,6 +28,8 @@ pub(crate) use successor::{Estate, Program, Successor};
 
 /// Set in the environment of a new process whose standard input is the socket.
 const VARIABLE: &str = "SLUICE_HANDOVER";
+/// Maximum endpoints of one packet.
+const FOUND_MAX: usize = 50;
 /// Maximum descriptors of one packet; the kernel accepts 253 (SCM_MAX_FD).
 const DESCRIPTORS_MAX: usize = 128;
 /// Maximum bytes of one packet.
@@ -42,6 +44,8 @@ enum Packet {
     Unhealthy { cluster: String, endpoint: String, since_unix_s: u64 },
     /// To the new one: an endpoint's record with joined connections.
     Joinable { cluster: String, endpoint: String, experience: Experience },
+    /// To the new one: endpoints that were found, as a cluster's `endpoints`. Several for many.
+    Found { cluster: String, endpoints: String },
     /// To the new one: a banned address.
     Ban(ListedBan),
     /// To the new one: clients of a rate limit.

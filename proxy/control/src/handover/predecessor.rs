@@ -1,17 +1,18 @@
 //! The new process's side of a handover.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use sluice_config::Address;
+use sluice_config::{Address, Endpoint, parse_endpoints};
 use sluice_core::bans::ListedBan;
 use sluice_core::cluster::Experience;
 use sluice_core::rate_limit::KnownClients;
 use sluice_net::listener::ReadySockets;
 use sluice_net::quic::QuicEstate;
 
-use super::{Packet, PassedQuic, PassedSockets, Role, VARIABLE, receive, send};
+use super::{FOUND_MAX, Packet, PassedQuic, PassedSockets, Role, VARIABLE, receive, send};
 
 /// The old process, and what it passed.
 #[derive(Debug)]
@@ -20,6 +21,7 @@ pub struct Predecessor {
     passed: Vec<(PassedSockets, Vec<OwnedFd>)>,
     unhealthy: Vec<Unhealthy>,
     experienced: Vec<EndpointExperience>,
+    found: BTreeMap<String, Vec<Endpoint>>,
     bans: Vec<ListedBan>,
     clients: Vec<KnownClients>,
     quic: Option<QuicEstate>,
@@ -58,6 +60,7 @@ impl Predecessor {
             passed: Vec::new(),
             unhealthy: Vec::new(),
             experienced: Vec::new(),
+            found: BTreeMap::new(),
             bans: Vec::new(),
             clients: Vec::new(),
             quic: None,
@@ -70,6 +73,13 @@ impl Predecessor {
                 }
                 Some((Packet::Joinable { cluster, endpoint, experience }, _)) => {
                     predecessor.experienced.push(EndpointExperience { cluster, endpoint, experience });
+                }
+                Some((Packet::Found { cluster, endpoints }, _)) => {
+                    let known = predecessor.found.entry(cluster).or_default();
+                    // Another version may write what this one does not know.
+                    known.extend(
+                        parse_endpoints("the old process", &endpoints, FOUND_MAX).unwrap_or_default(),
+                    );
                 }
                 Some((Packet::Ban(ban), _)) => predecessor.bans.push(ban),
                 Some((Packet::Clients(clients), _)) => predecessor.clients.push(clients),
@@ -125,6 +135,11 @@ impl Predecessor {
     /// The records of endpoints with joined connections.
     pub(crate) fn experienced(&self) -> &[EndpointExperience] {
         &self.experienced
+    }
+
+    /// The endpoints of a cluster that were found.
+    pub(crate) fn found(&self, cluster: &str) -> &[Endpoint] {
+        self.found.get(cluster).map_or(&[], Vec::as_slice)
     }
 
     /// Banned addresses.

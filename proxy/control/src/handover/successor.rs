@@ -1,6 +1,7 @@
 //! The old process's side of a handover.
 
 use crate::handover::UpgradeError;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,12 +11,13 @@ use std::time::Duration;
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socketpair, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike};
+use sluice_config::{Endpoint, write_endpoints};
 use sluice_core::bans::ListedBan;
 use sluice_core::rate_limit::KnownClients;
 use sluice_net::quic::QuicEstate;
 
 use super::predecessor::{EndpointExperience, Unhealthy};
-use super::{DESCRIPTORS_MAX, Packet, PassedQuic, PassedSockets, VARIABLE, receive, send};
+use super::{DESCRIPTORS_MAX, FOUND_MAX, Packet, PassedQuic, PassedSockets, VARIABLE, receive, send};
 
 const ENDED: &str = "the new process exited before it was ready";
 /// How long to wait for the exit of a process that has closed its end of the pair.
@@ -57,6 +59,8 @@ pub(crate) struct Estate {
     pub(crate) sockets: Vec<(PassedSockets, Vec<OwnedFd>)>,
     pub(crate) unhealthy: Vec<Unhealthy>,
     pub(crate) experienced: Vec<EndpointExperience>,
+    /// Endpoints that were found, by cluster.
+    pub(crate) found: BTreeMap<String, Vec<Endpoint>>,
     pub(crate) bans: Vec<ListedBan>,
     pub(crate) clients: Vec<KnownClients>,
     pub(crate) quic: Option<QuicEstate>,
@@ -123,6 +127,12 @@ fn pass(socket: &OwnedFd, estate: &Estate) -> io::Result<()> {
     for EndpointExperience { cluster, endpoint, experience } in &estate.experienced {
         let (cluster, endpoint) = (cluster.clone(), endpoint.clone());
         send(socket, &Packet::Joinable { cluster, endpoint, experience: *experience }, &[])?;
+    }
+    for (cluster, found) in &estate.found {
+        for part in found.chunks(FOUND_MAX) {
+            let endpoints = write_endpoints(part);
+            send(socket, &Packet::Found { cluster: cluster.clone(), endpoints }, &[])?;
+        }
     }
     for ban in &estate.bans {
         send(socket, &Packet::Ban(ban.clone()), &[])?;

@@ -12,6 +12,7 @@ use std::time::Duration;
 use sluice_config::{self as config, Address};
 use sluice_core::cluster::{Cluster, Endpoint, EndpointAddress, Replaced, Seed};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 #[cfg(test)]
 mod tests;
@@ -30,6 +31,8 @@ pub struct Resolver {
     endpoints: Vec<config::Endpoint>,
     /// In addition to those of the configuration.
     found: Vec<config::Endpoint>,
+    /// Addresses that sluice itself listens on: endpoints that are found must not be among them.
+    own: Vec<SocketAddr>,
     interval: Duration,
     names: BTreeMap<(String, u16), Name>,
     lookup: Lookup,
@@ -54,6 +57,7 @@ impl Resolver {
             cluster: cluster.to_owned(),
             endpoints: config.endpoints.clone(),
             found: Vec::new(),
+            own: Vec::new(),
             interval: Duration::from_millis(config.resolve_interval_ms.max(1)),
             names: BTreeMap::new(),
             lookup,
@@ -91,10 +95,40 @@ impl Resolver {
         self.all_seeds()
     }
 
+    /// The same for names that have never resolved.
+    fn resolve_missing(&mut self) -> Vec<Seed> {
+        self.look_up(|name| name.addresses.is_empty());
+        self.all_seeds()
+    }
+
     fn all_seeds(&self) -> Vec<Seed> {
         let mut seen = HashSet::new();
-        let seeds = self.listed().flat_map(|endpoint| self.seeds(endpoint));
+        let configured = self.endpoints.iter().flat_map(|endpoint| self.seeds(endpoint));
+        let found = self.found.iter().flat_map(|endpoint| self.seeds(endpoint));
+        let seeds = configured.chain(found.filter(|seed| !self.is_own(&seed.address)));
         seeds.filter(|seed| seen.insert(seed.address.clone())).collect()
+    }
+
+    /// Leaves endpoints out that are found at the address of a listener: their requests would never end.
+    pub(crate) fn avoiding(mut self, listeners: &[config::Listener]) -> Self {
+        let addresses = listeners.iter().filter_map(|listener| match listener.address {
+            Address::Ip(address) => Some(address),
+            Address::Name(..) | Address::Unix(_) => None,
+        });
+        self.own = addresses.collect();
+        self
+    }
+
+    fn is_own(&self, address: &EndpointAddress) -> bool {
+        let EndpointAddress::Ip(address) = address else { return false };
+        let is_here = |own: &SocketAddr| {
+            own.ip() == address.ip() || own.ip().is_unspecified() && address.ip().is_loopback()
+        };
+        let is_own = self.own.iter().any(|own| own.port() == address.port() && is_here(own));
+        if is_own {
+            tracing::warn!(cluster = self.cluster, %address, "an endpoint that was found is sluice itself; it is left out");
+        }
+        is_own
     }
 
     /// Replaces the endpoints that were found, in addition to those of the configuration.
@@ -158,11 +192,14 @@ impl Resolver {
         }
     }
 
-    fn wait(&self) -> Duration {
-        match self.names.values().any(|name| name.addresses.is_empty()) {
-            true => self.interval.min(UNRESOLVED_RETRY),
-            false => self.interval,
-        }
+    /// Whether a name has never resolved.
+    fn has_unresolved(&self) -> bool {
+        self.names.values().any(|name| name.addresses.is_empty())
+    }
+
+    /// How long until such a name is looked up again.
+    fn retry(&self) -> Duration {
+        self.interval.min(UNRESOLVED_RETRY)
     }
 }
 
@@ -204,17 +241,31 @@ pub async fn run(
     mut resolver: Resolver,
     mut found: Option<watch::Receiver<Vec<config::Endpoint>>>,
 ) {
+    let mut kept_why = None;
+    // Lists that change often must not put off what is due.
+    let mut all_at = Instant::now() + resolver.interval;
+    let mut retry_at = Instant::now() + resolver.retry();
     while resolver.has_names() || found.is_some() {
-        let has_found = tokio::select! {
-            () = tokio::time::sleep(resolver.wait()), if resolver.has_names() => false,
+        let next_at = if resolver.has_unresolved() { all_at.min(retry_at) } else { all_at };
+        let due = tokio::select! {
+            () = tokio::time::sleep_until(next_at), if resolver.has_names() => match Instant::now() >= all_at {
+                true => Due::All,
+                false => Due::Unresolved,
+            },
             Some(list) = next(&mut found) => {
                 resolver.set_found(list);
-                true
+                // What needs no lookup does not wait for names.
+                apply(&cluster, resolver.all_seeds(), "found", &mut kept_why);
+                Due::New
             }
             else => return,
         };
         let looked_up = tokio::task::spawn_blocking(move || {
-            let seeds = if has_found { resolver.resolve_new() } else { resolver.resolve() };
+            let seeds = match due {
+                Due::All => resolver.resolve(),
+                Due::Unresolved => resolver.resolve_missing(),
+                Due::New => resolver.resolve_new(),
+            };
             (resolver, seeds)
         });
         let Ok((returned, seeds)) = looked_up.await else {
@@ -222,18 +273,41 @@ pub async fn run(
             return;
         };
         resolver = returned;
-        let replaced = cluster.replace_endpoints(seeds);
-        if replaced != Replaced::default() {
-            let Replaced { added, removed } = replaced;
-            let why = if has_found { "found" } else { "the names were resolved" };
-            tracing::info!(
-                cluster = cluster.name,
-                added,
-                removed,
-                why,
-                "the endpoints of the cluster changed"
-            );
+        retry_at = Instant::now() + resolver.retry();
+        if due == Due::All {
+            all_at = Instant::now() + resolver.interval;
         }
+        apply(&cluster, seeds, "the names were resolved", &mut kept_why);
+    }
+}
+
+/// Which names are looked up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Due {
+    All,
+    /// Those that have never resolved.
+    Unresolved,
+    /// Those that have not been looked up.
+    New,
+}
+
+/// Replaces the endpoints of a cluster, unless nothing is left of a list that was found.
+fn apply(cluster: &Cluster, seeds: Vec<Seed>, why: &str, kept_why: &mut Option<&'static str>) {
+    let keeps_last = cluster.config.discover.as_ref().is_some_and(|discover| discover.keep_last);
+    if keeps_last && seeds.is_empty() && !cluster.endpoints().is_empty() {
+        let doubt = *kept_why.get_or_insert("none of its endpoints has an address that can be used");
+        if cluster.discovery().set_doubt(Some(doubt)) {
+            tracing::warn!(cluster = cluster.name, "a list of endpoints is not believed: {doubt}");
+        }
+        return;
+    }
+    if kept_why.take().is_some() {
+        cluster.discovery().set_doubt(None);
+    }
+    let replaced = cluster.replace_endpoints(seeds);
+    if replaced != Replaced::default() {
+        let Replaced { added, removed } = replaced;
+        tracing::info!(cluster = cluster.name, added, removed, why, "the endpoints of the cluster changed");
     }
 }
 

@@ -28,9 +28,9 @@ pub(super) fn at_start(
 ) -> Result<(Clusters, Resolvers), StartError> {
     let mut clusters = BTreeMap::new();
     let mut resolvers = Vec::new();
-    let mut found = find_first(config)?;
+    let mut found = find_first(config, predecessor)?;
     for (name, cluster) in &config.clusters {
-        let mut resolver = Resolver::new(name, cluster);
+        let mut resolver = Resolver::new(name, cluster).avoiding(&config.listeners);
         resolver.set_found(found.remove(name).unwrap_or_default());
         let cluster =
             Cluster::new(name.clone(), cluster.clone(), resolver.resolve()).with_tls().map(Arc::new)?;
@@ -44,7 +44,10 @@ pub(super) fn at_start(
 
 /// What the sources of endpoints have at first. All are asked at the same time, on this thread: another one would keep
 /// privileges that this one drops later.
-fn find_first(config: &Config) -> Result<BTreeMap<String, Vec<config::Endpoint>>, StartError> {
+fn find_first(
+    config: &Config,
+    predecessor: Option<&Predecessor>,
+) -> Result<BTreeMap<String, Vec<config::Endpoint>>, StartError> {
     let sources = config.clusters.iter().filter_map(|(name, one)| Some((name, one.discover.as_ref()?)));
     let sources: Vec<_> = sources.collect();
     if sources.is_empty() {
@@ -52,8 +55,10 @@ fn find_first(config: &Config) -> Result<BTreeMap<String, Vec<config::Endpoint>>
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("endpoints cannot be found: {error}"))?;
-    let finding =
-        sources.into_iter().map(async |(name, one)| (name.clone(), discovery::first(name, one).await));
+    let finding = sources.into_iter().map(async |(name, one)| {
+        let known = predecessor.map(|from| from.found(name).to_vec()).unwrap_or_default();
+        (name.clone(), discovery::first(name, one, known).await)
+    });
     let found = runtime.block_on(futures_util::future::join_all(finding));
     // A lookup of a name, which cannot be cancelled, may still run.
     runtime.shutdown_background();

@@ -303,6 +303,7 @@ impl Site {
     pub(super) fn estate(&self) -> io::Result<Estate> {
         let mut estate = Estate { sockets: self.listeners.pass()?, ..Estate::default() };
         let live = self.live.load();
+        estate.found = self.found();
         estate.bans = live.bans.list(now_ms());
         estate.clients = live.limiters.values().flat_map(|limiter| limiter.known_clients(now_ns())).collect();
         for cluster in live.clusters.values() {
@@ -354,6 +355,8 @@ impl Site {
 /// Builds the clusters of a new configuration and looks up their names; applies nothing yet.
 async fn next_clusters(old: &Snapshot, found: &Found, config: &Config) -> Result<Vec<Next>, ReloadError> {
     let mut next = Vec::new();
+    let mut first = find_first(old, found, config).await;
+    let listeners = &config.listeners;
     for (name, config) in &config.clusters {
         let before = old.clusters.get(name);
         if let Some(same) = before.filter(|before| before.config == *config) {
@@ -361,14 +364,8 @@ async fn next_clusters(old: &Snapshot, found: &Found, config: &Config) -> Result
             next.push(Next::Same(Arc::clone(same), refreshed));
             continue;
         }
-        let mut resolver = Resolver::new(name, config);
-        if let Some(discover) = &config.discover {
-            let is_same = before.is_some_and(|before| before.config.discover.as_ref() == Some(discover));
-            let first = if is_same { Vec::new() } else { discovery::first(name, discover).await };
-            // Until another source has answered, the endpoints of the one before are better than none.
-            let known = if first.is_empty() { found.get(name).cloned().unwrap_or_default() } else { first };
-            resolver.set_found(known);
-        }
+        let mut resolver = Resolver::new(name, config).avoiding(listeners);
+        resolver.set_found(first.remove(name).unwrap_or_default());
         before.iter().for_each(|before| resolver.remember(&before.endpoints()));
         // The system's resolver blocks.
         let resolved = tokio::task::spawn_blocking(move || (resolver.resolve(), resolver)).await;
@@ -386,6 +383,20 @@ async fn next_clusters(old: &Snapshot, found: &Found, config: &Config) -> Result
         });
     }
     Ok(next)
+}
+
+/// What the sources of endpoints have. All that are new are asked at the same time; for the others, and until a new one has
+/// answered, what was found before is good.
+async fn find_first(old: &Snapshot, found: &Found, config: &Config) -> Found {
+    let asking = config.clusters.iter().map(async |(name, cluster)| {
+        let discover = cluster.discover.as_ref()?;
+        let known = found.get(name).cloned().unwrap_or_default();
+        let before = old.clusters.get(name).and_then(|before| before.config.discover.as_ref());
+        let is_same = before.is_some_and(|before| before.source() == discover.source());
+        let list = if is_same { known } else { discovery::first(name, discover, known).await };
+        Some((name.clone(), list))
+    });
+    futures_util::future::join_all(asking).await.into_iter().flatten().collect()
 }
 
 /// Applies a cluster's new configuration.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::support::{Origin, Proxy, Setup, ok, poll, upgrade};
+use crate::support::{Origin, Proxy, Setup, free_port, ok, poll, upgrade};
 
 /// A sluice without endpoints of its own, and the file of its source.
 fn setup(discover: Value) -> Setup {
@@ -91,6 +91,54 @@ fn a_list_that_is_not_believed_changes_nothing() {
 }
 
 #[test]
+fn names_that_do_not_resolve_and_sluice_itself_are_no_endpoints() {
+    let origin = Origin::saying("one");
+    let one = origin.endpoint.as_str();
+    let path = setup(json!({})).file("endpoints", &json!([one]).to_string());
+    // A port that is known before.
+    let own = format!("127.0.0.1:{}", free_port());
+    let file = setup(json!({"file": path, "min_percent": 0}))
+        .with("listeners", json!([{"name": "main", "address": own}]));
+    let Some(proxy) = file.start() else { return };
+    for list in [json!(["a.invalid:80", "b.invalid:80", "c.invalid:80"]), json!([own])] {
+        put(&path, &list);
+        let doubted = "sluice_discovery_doubted{cluster=\"default\"}";
+        poll("it to be doubted", || (proxy.metric(doubted) == 1.0).then_some(()));
+        assert_eq!((labels(&proxy), proxy.get("/").text()), (vec![one.to_owned()], "one"));
+        put(&path, &json!([one]));
+        poll("it to be believed again", || (proxy.metric(doubted) == 0.0).then_some(()));
+    }
+    put(&path, &json!([own, one, "a.invalid:80"]));
+    poll("the list", || {
+        (proxy.metric("sluice_discovery_endpoints{cluster=\"default\"}") == 3.0).then_some(())
+    });
+    assert_eq!((labels(&proxy), proxy.get("/").text()), (vec![one.to_owned()], "one"));
+}
+
+#[test]
+fn an_upgrade_and_a_reload_while_the_source_is_away_keep_what_was_found() {
+    let origin = Origin::saying("one");
+    let one = origin.endpoint.as_str();
+    let path = setup(json!({}))
+        .file("endpoints", &json!([one, {"address": "127.0.0.2:1", "backup": true}]).to_string());
+    let discover = json!({"file": path, "first_timeout": "100ms"});
+    let Some(proxy) = setup(discover).start() else { return };
+    fs::remove_file(&path).unwrap();
+    let failing = "sluice_discovery_failing{cluster=\"default\"}";
+    poll("it to fail", || (proxy.metric(failing) == 1.0).then_some(()));
+    let mut config = proxy.config.clone();
+    config["clusters"]["default"]["discover"]["hold_time"] = json!("1s");
+    assert_eq!(proxy.reload(&config).0, Some(0));
+    assert_eq!((labels(&proxy).len(), proxy.get("/").text()), (2, "one"));
+    // Another source, which is away as well.
+    config["clusters"]["default"]["discover"]["file"] = json!(path.with_extension("other"));
+    assert_eq!(proxy.reload(&config).0, Some(0));
+    assert_eq!((labels(&proxy).len(), proxy.get("/").text()), (2, "one"));
+    let _next = upgrade(&proxy);
+    assert_eq!((labels(&proxy).len(), proxy.get("/").text()), (2, "one"));
+}
+
+#[test]
 fn a_start_without_the_source_uses_what_was_found_before() {
     let origin = Origin::saying("one");
     let one = origin.endpoint.as_str();
@@ -99,6 +147,7 @@ fn a_start_without_the_source_uses_what_was_found_before() {
     let discover = json!({"file": path, "memory_file": memory, "first_timeout": "100ms"});
     let Some(proxy) = setup(discover.clone()).start() else { return };
     wait_for(&proxy, &[one]);
+    poll("the memory of a list that has not changed", || fs::read_to_string(&memory).ok());
     put(&path, &json!([one, {"address": one.replace("127.0.0.1", "127.0.0.2"), "backup": true}]));
     poll("the memory", || {
         fs::read_to_string(&memory).is_ok_and(|text| text.contains("127.0.0.2")).then_some(())
@@ -116,8 +165,8 @@ fn servers_that_answer_nonsense_harm_nobody() {
     let endpoints = json!([origin.endpoint]);
     let routes = json!([{"path_prefix": "/etcd", "cluster": "etcd"}, {"path_prefix": "/k", "cluster": "kubernetes"}, {"cluster": "default"}]);
     let long = "x".repeat(1 << 20);
-    let huge =
-        format!("[{}]", vec![r#"{"Node":{"Address":"10.0.0.1"},"Service":{"Port":80}}"#; 20_000].join(","));
+    let one = |port: usize| format!(r#"{{"Node":{{"Address":"10.0.0.1"}},"Service":{{"Port":{port}}}}}"#);
+    let huge = format!("[{}]", (1..=20_000).map(one).collect::<Vec<_>>().join(","));
     let bodies =
         ["", "null", "[]", "{}", "[1]", "<html>", "{\"header\":{}}", &long, &huge].map(str::to_owned);
     for body in bodies {
