@@ -106,6 +106,34 @@ fn a_client_stays_at_its_endpoint_by_a_cookie() {
 }
 
 #[test]
+fn several_sluices_send_a_client_to_the_same_endpoint() {
+    let origins = origins();
+    let affinity = json!({"cookie": {"name": "at"}});
+    let by_cookie =
+        || setup(&origins, json!("least_requests")).with("clusters.default.affinity", affinity.clone());
+    let mut endpoints: Vec<_> = origins.iter().map(|origin| origin.endpoint.clone()).collect();
+    endpoints.reverse();
+    let Some(one) = by_cookie().start() else { return };
+    let Some(other) = by_cookie().with("clusters.default.endpoints", json!(endpoints)).start() else {
+        return;
+    };
+    for _ in 0..20 {
+        let answer = one.get("/");
+        let (cookie, _) = set_by(&answer);
+        let there = other.ask(format!("GET / HTTP/1.1\r\nHost: a\r\n{cookie}\r\n\r\n"));
+        assert_eq!(there.text(), answer.text());
+    }
+    let hash = json!({"hash": {"header": "x-user"}});
+    let by_hash = || setup(&origins, hash.clone());
+    let Some(one) = by_hash().start() else { return };
+    let Some(other) = by_hash().with("clusters.default.endpoints", json!(endpoints)).start() else { return };
+    for user in 0..20 {
+        let request = format!("GET / HTTP/1.1\r\nHost: a\r\nX-User: {user}\r\n\r\n");
+        assert_eq!(one.ask(&request).text(), other.ask(&request).text());
+    }
+}
+
+#[test]
 fn the_cookie_is_secure_with_https_and_leaves_other_cookies_alone() {
     let origin =
         Origin::answering(|_| b"HTTP/1.1 200 OK\r\nSet-Cookie: own=1\r\nContent-Length: 0\r\n\r\n".to_vec());
