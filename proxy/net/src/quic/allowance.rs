@@ -19,7 +19,8 @@ impl Allowance {
     }
 
     /// A datagram has arrived. `has_our_identifier`: it names an identifier that sluice has chosen. Of its bits, 80 cannot
-    /// be guessed, so the client has received at its address (RFC 9000 section 8.1 asks for 64).
+    /// be guessed, so the client has received at its address (RFC 9000 section 8.1 asks for 64). No connection begins with
+    /// such an identifier unless its address is proved, so it is one of this connection.
     pub(super) fn receive(&mut self, bytes: usize, has_our_identifier: bool) {
         self.received += bytes as u64;
         self.is_proved |= has_our_identifier;

@@ -252,6 +252,13 @@ impl Core {
                 }
             }
             Some(DatagramEvent::Response(transmit)) => self.send(&transmit, outgoing),
+            // Of a connection that is gone, or of somebody who has learned the identifier in one. What arrived for it later
+            // would count as a proof of its address.
+            Some(DatagramEvent::NewConnection(incoming))
+                if destination.is_some() && !incoming.remote_address_validated() =>
+            {
+                self.proto.borrow_mut().ignore(incoming);
+            }
             Some(DatagramEvent::NewConnection(incoming)) => self.decide(incoming, size, outgoing, admit),
         }
     }

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use quinn::crypto::rustls::QuicClientConfig;
-use quinn::{ClientConfig, Connection, Endpoint, NoneTokenStore};
+use quinn::{ClientConfig, Connection, ConnectionId, Endpoint, NoneTokenStore};
 use serde_json::json;
 
 use super::raw::{control, exchange, frame, head};
@@ -222,6 +222,44 @@ fn requests_of_unproved_addresses_wait() {
         assert!(tokio::join!(asking, opening).0.is_ok());
     });
     assert_eq!(told(&origin, "/early"), [None]);
+}
+
+#[test]
+fn an_identifier_of_an_earlier_connection_proves_no_address() {
+    let origin = Origin::saying("x");
+    let Some(site) = start_with(Setup::to_origin(&origin), early()) else { return };
+    let (mut client, gate) = (returning(&site), Gate::start(site.proxy.address_of("main")));
+    let accepted = || site.proxy.metric("sluice_downstream_connections_total");
+    gate.open();
+    site.run(async || {
+        visit(&site, &client).await;
+        let (endpoint, connection) = return_to(gate.address, &client);
+        let connection = connection.expect("early data");
+        let _control = control(&connection, &frame(raw::SETTINGS, &[])).await;
+        assert!(exchange(&connection, &head("GET", "/before", &[])).await.is_ok());
+        // What a client sends after the handshake names an identifier that sluice has chosen.
+        let is_short = |datagram: &Vec<u8>| datagram[0] & 0x80 == 0;
+        until(|| gate.passed().iter().any(is_short)).await;
+        let chosen = gate.passed().into_iter().find(is_short).unwrap()[1..13].to_vec();
+        connection.close(raw::code(0x100), b"");
+        endpoint.wait_idle().await;
+        until(|| site.proxy.metric("sluice_downstream_connections_open") == 0.0).await;
+        visit(&site, &client).await;
+        let before = accepted();
+        // The first datagram and those of early data go to an identifier that the client chooses.
+        client.token_store(Arc::new(NoneTokenStore));
+        client.initial_dst_cid_provider(Arc::new(move || ConnectionId::new(&chosen)));
+        let shut = Gate::start(site.proxy.address_of("main"));
+        let (_endpoint, connection) = return_to(shut.address, &client);
+        let connection = connection.expect("early data");
+        let (mut send, _receive) = connection.open_bi().await.unwrap();
+        send.write_all(&head("GET", "/early", &[])).await.unwrap();
+        send.finish().unwrap();
+        until(|| shut.passed().len() >= 2).await;
+        visit(&site, &returning(&site)).await;
+        assert_eq!(accepted(), before + 1.0);
+    });
+    assert!(told(&origin, "/early").is_empty());
 }
 
 #[test]
