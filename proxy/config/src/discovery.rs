@@ -139,7 +139,7 @@ pub struct KubernetesSource {
 
 /// Where the endpoints of a cluster come from.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Source<'d> {
+pub enum EndpointSource<'d> {
     /// The DNS.
     Dns(&'d DnsSource),
     /// A file.
@@ -216,14 +216,14 @@ keys! { KubernetesSource {
 
 impl Discovery {
     /// Where the endpoints come from.
-    pub fn source(&self) -> Option<Source<'_>> {
+    pub fn source(&self) -> Option<EndpointSource<'_>> {
         let Self { dns, file, consul, etcd, kubernetes, .. } = self;
         let sources = [
-            dns.as_ref().map(Source::Dns),
-            file.as_ref().map(Source::File),
-            consul.as_ref().map(Source::Consul),
-            etcd.as_ref().map(Source::Etcd),
-            kubernetes.as_ref().map(Source::Kubernetes),
+            dns.as_ref().map(EndpointSource::Dns),
+            file.as_ref().map(EndpointSource::File),
+            consul.as_ref().map(EndpointSource::Consul),
+            etcd.as_ref().map(EndpointSource::Etcd),
+            kubernetes.as_ref().map(EndpointSource::Kubernetes),
         ];
         sources.into_iter().flatten().next()
     }

@@ -97,7 +97,9 @@ pub use condition::{Conditions, Exceptions, HeaderMatch, ParameterMatch, pattern
 pub use control::{ControlSocket, ServicesState};
 pub use cors::Cors;
 pub use defaults::WEIGHT;
-pub use discovery::{ConsulSource, Discovery, DnsSource, EtcdSource, KubernetesSource, RecordType, Source};
+pub use discovery::{
+    ConsulSource, Discovery, DnsSource, EndpointSource, EtcdSource, KubernetesSource, RecordType,
+};
 pub use disk::can_spool;
 pub use disk::lacks_unnamed_files;
 pub use file::{

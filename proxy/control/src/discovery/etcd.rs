@@ -1,7 +1,6 @@
 //! Keys of etcd, by its JSON gateway: a range, then a watch from its revision on.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use bytes::Bytes;
 use data_encoding::BASE64;
@@ -9,17 +8,10 @@ use http::HeaderMap;
 use serde::Deserialize;
 use serde_json::json;
 use sluice_config::{Address, Endpoint, EtcdSource, parse_endpoint};
-use tokio::time::{Instant, sleep_until, timeout_at};
 
+use super::changes::ChangeStream;
 use super::error::SourceError;
-use super::http::{Lines, Servers, add_secret, secret};
-
-/// After this time, the range is read again: a watch may be silent because nothing happens, or because its member is
-/// cut off.
-const WATCH: Duration = Duration::from_secs(60);
-
-/// Between two reads of the range, whatever ends the watch.
-const LIST_PACE: Duration = Duration::from_secs(1);
+use super::http::{Answer, Servers, add_secret, secret};
 
 /// The values below a prefix.
 pub(super) struct Etcd {
@@ -28,9 +20,7 @@ pub(super) struct Etcd {
     token: Option<String>,
     most: usize,
     values: BTreeMap<String, Option<Endpoint>>,
-    watch: Option<(Lines, Instant)>,
-    /// When the range was read last.
-    listed: Option<Instant>,
+    changes: ChangeStream,
 }
 
 #[derive(Deserialize)]
@@ -43,8 +33,6 @@ struct Range {
     header: Header,
     #[serde(default)]
     kvs: Vec<KeyValue>,
-    #[serde(default)]
-    more: bool,
 }
 
 #[derive(Deserialize)]
@@ -99,8 +87,7 @@ impl Etcd {
             token: None,
             most,
             values: BTreeMap::new(),
-            watch: None,
-            listed: None,
+            changes: ChangeStream::default(),
         })
     }
 
@@ -113,7 +100,7 @@ impl Etcd {
                 Ok(list) => return Ok(list),
                 Err(error) => failed = error,
             }
-            self.watch = None;
+            self.changes.end();
             self.token = None;
             self.servers.rotate();
         }
@@ -121,35 +108,18 @@ impl Etcd {
     }
 
     async fn attempt(&mut self) -> Result<Vec<Endpoint>, SourceError> {
-        if let Some((lines, until)) = &mut self.watch {
-            match timeout_at(*until, lines.next()).await {
-                Ok(line) => {
-                    if let Some(line) = line? {
-                        self.take(&line)?;
-                        // What has arrived together is applied together.
-                        while let Some((lines, _)) = &mut self.watch
-                            && lines.has_line()
-                        {
-                            let line = lines.next().await?.unwrap_or_default();
-                            self.take(&line)?;
-                        }
-                        return Ok(self.list());
-                    }
-                    self.watch = None;
-                }
-                Err(_) => self.watch = None,
+        if let Some(lines) = self.changes.next().await? {
+            for line in lines {
+                self.take(&line)?;
             }
+            self.check_size()?;
+            return Ok(self.list());
         }
-        if let Some(listed) = self.listed {
-            sleep_until(listed + LIST_PACE).await;
-        }
-        self.listed = Some(Instant::now());
         let revision = self.read_range().await?;
         let [key, range_end] = self.range();
         let request =
             json!({"create_request": {"key": key, "range_end": range_end, "start_revision": revision + 1}});
-        let answer = self.ask("/v3/watch", &request).await?;
-        self.watch = Some((answer.lines(), Instant::now() + WATCH));
+        self.changes.begin(self.ask("/v3/watch", &request).await?);
         Ok(self.list())
     }
 
@@ -171,17 +141,18 @@ impl Etcd {
         let is_known: BTreeSet<_> = range.kvs.iter().map(|one| one.key.clone()).collect();
         self.values.retain(|key, _| is_known.contains(key));
         range.kvs.iter().for_each(|one| self.put(one));
-        if range.more {
-            return Err(format!("more than {} keys", self.most).into());
-        }
+        self.check_size()?;
         Ok(revision)
     }
 
-    async fn ask(
-        &self,
-        target: &str,
-        request: &serde_json::Value,
-    ) -> Result<super::http::Answer, SourceError> {
+    fn check_size(&self) -> Result<(), SourceError> {
+        if self.values.len() > self.most {
+            return Err(format!("more than {} keys", self.most).into());
+        }
+        Ok(())
+    }
+
+    async fn ask(&self, target: &str, request: &serde_json::Value) -> Result<Answer, SourceError> {
         let mut headers = HeaderMap::new();
         // A member without a leader answers by what it knew; this makes it fail instead.
         headers.insert("grpc-metadata-hasleader", http::HeaderValue::from_static("true"));
@@ -238,7 +209,8 @@ impl Etcd {
         let read = value.and_then(|value| parse_endpoint(&key, &value).map_err(|error| error.to_string()));
         // A socket of this host is not for others to name. The value itself is not logged: it may be anything.
         let read = read.ok().filter(|one| !matches!(one.address, Address::Unix(_)));
-        if read.is_none() {
+        let is_known = matches!(self.values.get(&one.key), Some(None));
+        if read.is_none() && !is_known {
             tracing::warn!(key, "a value in etcd is no endpoint; it is left out");
         }
         self.values.insert(one.key.clone(), read);

@@ -1,31 +1,23 @@
 //! A service of Kubernetes: its EndpointSlices, by a list and a watch.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use http::HeaderMap;
 use serde::Deserialize;
 use sluice_config::{Address, Endpoint, HttpUrl, KubernetesSource};
-use tokio::time::{Instant, sleep_until, timeout_at};
 
+use super::changes::ChangeStream;
 use super::error::SourceError;
-use super::http::{Answer, Lines, PATIENCE, Servers, add_secret, secret};
+use super::http::{Answer, PATIENCE, Servers, add_secret, secret};
 use super::value::endpoint;
-
-/// After this time the list is read again.
-const WATCH: Duration = Duration::from_secs(60);
-
-/// Between two lists, whatever ends the watch.
-const LIST_PACE: Duration = Duration::from_secs(1);
 
 /// The endpoints of a service.
 pub(super) struct Kubernetes {
     config: KubernetesSource,
     servers: Servers,
     slices: BTreeMap<String, Slice>,
-    watch: Option<(Lines, Instant)>,
-    /// When the list was read last.
-    listed: Option<Instant>,
+    changes: ChangeStream,
+    most: usize,
 }
 
 #[derive(Deserialize)]
@@ -92,39 +84,31 @@ struct Port {
 }
 
 impl Kubernetes {
+    /// With at most this many slices.
+    ///
     /// # Errors
     /// There is no API server, or a file cannot be used.
-    pub(super) fn new(config: &KubernetesSource) -> Result<Self, SourceError> {
+    pub(super) fn new(config: &KubernetesSource, most: usize) -> Result<Self, SourceError> {
         let url = config.url.clone().map_or_else(of_this_pod, Ok)?;
         let servers = Servers::new(vec![url], Some(&config.ca_file), None)?;
-        Ok(Self { config: config.clone(), servers, slices: BTreeMap::new(), watch: None, listed: None })
+        Ok(Self {
+            config: config.clone(),
+            servers,
+            slices: BTreeMap::new(),
+            changes: ChangeStream::default(),
+            most,
+        })
     }
 
     /// See [`super::source::Finder::next`].
     pub(super) async fn next(&mut self) -> Result<Vec<Endpoint>, SourceError> {
-        if let Some((lines, until)) = &mut self.watch {
-            match timeout_at(*until, lines.next()).await {
-                Ok(line) => {
-                    if let Some(line) = line? {
-                        self.take(&line)?;
-                        while let Some((lines, _)) = &mut self.watch
-                            && lines.has_line()
-                        {
-                            let line = lines.next().await?.unwrap_or_default();
-                            self.take(&line)?;
-                        }
-                        return Ok(self.list());
-                    }
-                    // The server has ended it, as it does from time to time.
-                    self.watch = None;
-                }
-                Err(_) => self.watch = None,
+        if let Some(lines) = self.changes.next().await? {
+            for line in lines {
+                self.take(&line)?;
             }
+            self.check_size()?;
+            return Ok(self.list());
         }
-        if let Some(listed) = self.listed {
-            sleep_until(listed + LIST_PACE).await;
-        }
-        self.listed = Some(Instant::now());
         let answer = self.ask("").await?.whole().await?;
         let list: List = serde_json::from_str(&answer).map_err(garbage)?;
         let slices = list.items.unwrap_or_default();
@@ -132,8 +116,17 @@ impl Kubernetes {
         let version: String =
             list.metadata.resource_version.chars().filter(char::is_ascii_alphanumeric).collect();
         let watch = format!("&watch=1&allowWatchBookmarks=true&resourceVersion={version}");
-        self.watch = Some((self.ask(&watch).await?.lines(), Instant::now() + WATCH));
+        self.check_size()?;
+        self.changes.begin(self.ask(&watch).await?);
         Ok(self.list())
+    }
+
+    /// One slice has up to a thousand endpoints.
+    fn check_size(&self) -> Result<(), SourceError> {
+        if self.slices.len() > self.most {
+            return Err(format!("more than {} slices", self.most).into());
+        }
+        Ok(())
     }
 
     async fn ask(&self, further: &str) -> Result<Answer, SourceError> {
@@ -228,7 +221,7 @@ mod tests {
             url: Some(HttpUrl::parse("http://127.0.0.1:1/", "/").unwrap()),
             ..KubernetesSource::default()
         };
-        Kubernetes::new(&config).unwrap()
+        Kubernetes::new(&config, 100).unwrap()
     }
 
     fn listed(source: &Kubernetes) -> Vec<String> {

@@ -3,6 +3,7 @@
 //! A source gives whole lists; `trust` decides which of them are used. Names in them are resolved as those of the
 //! configuration are. Nothing here is on the path of a request: a source that is away changes nothing.
 
+mod changes;
 mod consul;
 mod dns;
 pub(crate) mod error;

@@ -1,6 +1,6 @@
 //! The sources, as one.
 
-use sluice_config::{Discovery, Endpoint, Source};
+use sluice_config::{Discovery, Endpoint, EndpointSource};
 
 use super::consul::Consul;
 use super::dns::Dns;
@@ -26,11 +26,13 @@ impl Finder {
     pub(super) fn new(config: &Discovery) -> Result<Self, SourceError> {
         let most = config.endpoints_max;
         Ok(match config.source() {
-            Some(Source::Consul(source)) => Self::Consul(Box::new(Consul::new(source, most)?)),
-            Some(Source::Dns(source)) => Self::Dns(Box::new(Dns::new(source)?)),
-            Some(Source::Etcd(source)) => Self::Etcd(Box::new(Etcd::new(source, most)?)),
-            Some(Source::File(path)) => Self::File(ListFile::new(path, most)),
-            Some(Source::Kubernetes(source)) => Self::Kubernetes(Box::new(Kubernetes::new(source)?)),
+            Some(EndpointSource::Consul(source)) => Self::Consul(Box::new(Consul::new(source, most)?)),
+            Some(EndpointSource::Dns(source)) => Self::Dns(Box::new(Dns::new(source)?)),
+            Some(EndpointSource::Etcd(source)) => Self::Etcd(Box::new(Etcd::new(source, most)?)),
+            Some(EndpointSource::File(path)) => Self::File(ListFile::new(path, most)),
+            Some(EndpointSource::Kubernetes(source)) => {
+                Self::Kubernetes(Box::new(Kubernetes::new(source, most)?))
+            }
             None => return Err("no source is configured".into()),
         })
     }

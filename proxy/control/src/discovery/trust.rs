@@ -56,8 +56,7 @@ impl<'c> Judge<'c> {
             return Verdict::Refuse(format!("it has {} endpoints, more than endpoints_max", list.len()));
         }
         let hold_time = Duration::from_millis(hold_time_ms);
-        let is_recent = now.saturating_duration_since(self.most.1) < hold_time;
-        let before = if is_recent { self.most.0.max(self.in_use.len()) } else { self.in_use.len() };
+        let before = self.most_of_late(now);
         let needed = (before as u64 * u64::from(min_percent)).div_ceil(100);
         if list.len() as u64 >= needed {
             self.short_since = None;
@@ -72,16 +71,22 @@ impl<'c> Judge<'c> {
         Verdict::Hold(format!("it has {count} endpoints of {before}, less than min_percent"), until)
     }
 
+    /// The most that were in use within the time for which a short list is held.
+    fn most_of_late(&self, now: Instant) -> usize {
+        let hold_time = Duration::from_millis(self.config.hold_time_ms);
+        let is_recent = now.saturating_duration_since(self.most.1) < hold_time;
+        if is_recent { self.most.0.max(self.in_use.len()) } else { self.in_use.len() }
+    }
+
     /// Remembers that a list is used. Returns whether it differs from the last one, apart from its order.
     pub(super) fn adopt(&mut self, list: &[Endpoint], now: Instant) -> bool {
         let known: HashMap<_, _> = self.in_use.iter().map(|one| (&one.address, one)).collect();
         let is_known = |one: &Endpoint| known.get(&one.address).is_some_and(|known| **known == *one);
         let is_same = known.len() == list.len() && list.iter().all(is_known);
         if list.len() < self.in_use.len() {
-            let is_recent =
-                now.saturating_duration_since(self.most.1) < Duration::from_millis(self.config.hold_time_ms);
-            if !is_recent || self.in_use.len() >= self.most.0 {
-                self.most = (self.in_use.len(), now);
+            let most = self.most_of_late(now);
+            if self.in_use.len() == most {
+                self.most = (most, now);
             }
         }
         self.in_use = list.to_vec();

@@ -17,27 +17,33 @@ const TARGETS_MAX: usize = 1000;
 /// Services.
 const SERVICES_MAX: usize = 1000;
 
-/// The bodies of deploys, by the name of the service. A container with a mistake in its labels is left out and logged.
-pub(super) fn services(containers: &[Container], prefix: &str) -> BTreeMap<String, Value> {
+/// What containers ask for.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Wanted {
+    /// The bodies of deploys, by the name of the service.
+    pub(super) services: BTreeMap<String, Value>,
+    /// Containers that are left out, and why.
+    pub(super) mistakes: Vec<String>,
+}
+
+/// What these containers ask for. One with a mistake in its labels is left out.
+pub(super) fn services(containers: &[Container], prefix: &str) -> Wanted {
     let mut groups: BTreeMap<String, Vec<&Container>> = BTreeMap::new();
     for container in containers.iter().filter(|one| is_ready(one)) {
         groups.entry(format!("{prefix}{}", service_of(container))).or_default().push(container);
     }
-    let mut services = BTreeMap::new();
-    for (name, mut group) in groups {
-        if services.len() == SERVICES_MAX {
-            tracing::warn!(most = SERVICES_MAX, "too many services; the others are left out");
-            break;
-        }
+    let Wanted { mut services, mut mistakes } = Wanted::default();
+    if groups.len() > SERVICES_MAX {
+        mistakes.push(format!("there are more than {SERVICES_MAX} services"));
+    }
+    for (name, mut group) in groups.into_iter().take(SERVICES_MAX) {
         // The newest says how the service is deployed.
         group.sort_by_key(|one| (-one.created, one.id.clone()));
         let mut targets: Vec<String> = Vec::new();
         for container in group.iter().take(TARGETS_MAX) {
             match target(container) {
                 Ok(target) => targets.push(target),
-                Err(error) => {
-                    tracing::warn!(container = name_of(container), "a container is left out: {error}")
-                }
+                Err(error) => mistakes.push(format!("{}: {error}", name_of(container))),
             }
         }
         targets.sort();
@@ -45,10 +51,10 @@ pub(super) fn services(containers: &[Container], prefix: &str) -> BTreeMap<Strin
         let Some(newest) = group.first().filter(|_| !targets.is_empty()) else { continue };
         match request(newest, &targets) {
             Ok(request) => _ = services.insert(name, request),
-            Err(error) => tracing::warn!(container = name_of(newest), "a service is left out: {error}"),
+            Err(error) => mistakes.push(format!("{}: {error}", name_of(newest))),
         }
     }
-    services
+    Wanted { services, mistakes }
 }
 
 /// Whether it runs and is not known to be unwell. Docker says its health only in a text for people.
@@ -160,6 +166,10 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> BTreeMap<String, Value> {
+        wanted(text).services
+    }
+
+    fn wanted(text: &str) -> Wanted {
         services(&serde_json::from_str::<Vec<Container>>(text).unwrap(), "docker-")
     }
 
@@ -219,6 +229,8 @@ mod tests {
         let tls =
             format!(r#""Labels":{{"sluice.host":"a","sluice.port":"80","sluice.tls":"maybe"}},{network}"#);
         assert!(one(&tls).is_empty());
+        let said = wanted(r#"[{"Id":"a","State":"running","Labels":{"sluice.host":"a"}}]"#).mistakes;
+        assert_eq!(said, ["a: it exposes no port; write the label sluice.port"]);
         let good = format!(r#""Labels":{{"sluice.host":"a","sluice.port":"80"}},{network}"#);
         assert_eq!(one(&good)["docker-a"]["targets"], json!(["10.0.0.2:80"]));
     }

@@ -67,6 +67,11 @@ impl Keeper {
     /// From now on, this is wanted.
     pub(super) fn want(&mut self, services: BTreeMap<String, Value>) {
         self.wanted = services;
+        let Self { wanted, deployed, gone, failed, unwell, .. } = self;
+        let is_known = |name: &String| wanted.contains_key(name) || deployed.contains_key(name);
+        gone.retain(|name, _| is_known(name));
+        failed.retain(|name, _| is_known(name));
+        unwell.retain(|name, _| is_known(name));
     }
 
     /// Does what is due, and what becomes due within this time. May be dropped and called again.

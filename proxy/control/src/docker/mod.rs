@@ -10,6 +10,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use containers::Wanted;
 use engine::Engine;
 use keeper::Keeper;
 use tokio::signal::unix::{SignalKind, signal};
@@ -59,6 +60,7 @@ async fn follow(options: &DockerOptions) {
     let mut keeper = Keeper::new(options);
     let mut backoff = BACKOFF.0;
     let mut is_failing = false;
+    let mut said: Vec<String> = Vec::new();
     loop {
         let (mut events, listed) = match tokio::try_join!(engine.events(), engine.containers()) {
             Ok(found) => found,
@@ -75,7 +77,12 @@ async fn follow(options: &DockerOptions) {
             tracing::info!("Docker answers again");
         }
         backoff = BACKOFF.0;
-        keeper.want(containers::services(&listed, &options.prefix));
+        let Wanted { services, mistakes } = containers::services(&listed, &options.prefix);
+        for mistake in mistakes.iter().filter(|mistake| !said.contains(mistake)) {
+            tracing::warn!("a container is left out: {mistake}");
+        }
+        said = mistakes;
+        keeper.want(services);
         // An event says only that something has changed.
         tokio::select! {
             event = events.next() => {

@@ -33,6 +33,8 @@ pub struct Resolver {
     found: Vec<config::Endpoint>,
     /// Addresses that sluice itself listens on: endpoints that are found must not be among them.
     own: Vec<SocketAddr>,
+    /// Those that were, so that it is said once.
+    left_out: Vec<SocketAddr>,
     interval: Duration,
     names: BTreeMap<(String, u16), Name>,
     lookup: Lookup,
@@ -58,6 +60,7 @@ impl Resolver {
             endpoints: config.endpoints.clone(),
             found: Vec::new(),
             own: Vec::new(),
+            left_out: Vec::new(),
             interval: Duration::from_millis(config.resolve_interval_ms.max(1)),
             names: BTreeMap::new(),
             lookup,
@@ -101,12 +104,20 @@ impl Resolver {
         self.all_seeds()
     }
 
-    fn all_seeds(&self) -> Vec<Seed> {
-        let mut seen = HashSet::new();
+    fn all_seeds(&mut self) -> Vec<Seed> {
+        let (mut seen, mut left_out) = (HashSet::new(), Vec::new());
         let configured = self.endpoints.iter().flat_map(|endpoint| self.seeds(endpoint));
-        let found = self.found.iter().flat_map(|endpoint| self.seeds(endpoint));
-        let seeds = configured.chain(found.filter(|seed| !self.is_own(&seed.address)));
-        seeds.filter(|seed| seen.insert(seed.address.clone())).collect()
+        let found = self.found.iter().flat_map(|endpoint| self.seeds(endpoint)).filter(|seed| {
+            let own = self.own_address(&seed.address);
+            left_out.extend(own);
+            own.is_none()
+        });
+        let seeds = configured.chain(found).filter(|seed| seen.insert(seed.address.clone())).collect();
+        for address in left_out.iter().filter(|address| !self.left_out.contains(address)) {
+            tracing::warn!(cluster = self.cluster, %address, "an endpoint that was found is sluice itself; it is left out");
+        }
+        self.left_out = left_out;
+        seeds
     }
 
     /// Leaves endpoints out that are found at the address of a listener: their requests would never end.
@@ -119,16 +130,13 @@ impl Resolver {
         self
     }
 
-    fn is_own(&self, address: &EndpointAddress) -> bool {
-        let EndpointAddress::Ip(address) = address else { return false };
+    /// The address, if sluice listens there.
+    fn own_address(&self, address: &EndpointAddress) -> Option<SocketAddr> {
+        let EndpointAddress::Ip(address) = *address else { return None };
         let is_here = |own: &SocketAddr| {
             own.ip() == address.ip() || own.ip().is_unspecified() && address.ip().is_loopback()
         };
-        let is_own = self.own.iter().any(|own| own.port() == address.port() && is_here(own));
-        if is_own {
-            tracing::warn!(cluster = self.cluster, %address, "an endpoint that was found is sluice itself; it is left out");
-        }
-        is_own
+        self.own.iter().any(|own| own.port() == address.port() && is_here(own)).then_some(address)
     }
 
     /// Replaces the endpoints that were found, in addition to those of the configuration.
@@ -192,6 +200,14 @@ impl Resolver {
         }
     }
 
+    /// Whether a name has not been looked up.
+    fn has_new(&self) -> bool {
+        self.listed().any(|endpoint| match &endpoint.address {
+            Address::Name(host, port) => !self.names.contains_key(&(host.clone(), *port)),
+            Address::Ip(_) | Address::Unix(_) => false,
+        })
+    }
+
     /// Whether a name has never resolved.
     fn has_unresolved(&self) -> bool {
         self.names.values().any(|name| name.addresses.is_empty())
@@ -241,7 +257,6 @@ pub async fn run(
     mut resolver: Resolver,
     mut found: Option<watch::Receiver<Vec<config::Endpoint>>>,
 ) {
-    let mut kept_why = None;
     // Lists that change often must not put off what is due.
     let mut all_at = Instant::now() + resolver.interval;
     let mut retry_at = Instant::now() + resolver.retry();
@@ -254,8 +269,11 @@ pub async fn run(
             },
             Some(list) = next(&mut found) => {
                 resolver.set_found(list);
-                // What needs no lookup does not wait for names.
-                apply(&cluster, resolver.all_seeds(), "found", &mut kept_why);
+                if !resolver.has_new() {
+                    // Nothing is looked up, so nothing blocks.
+                    apply(&cluster, resolver.resolve_new(), "found");
+                    continue;
+                }
                 Due::New
             }
             else => return,
@@ -277,7 +295,8 @@ pub async fn run(
         if due == Due::All {
             all_at = Instant::now() + resolver.interval;
         }
-        apply(&cluster, seeds, "the names were resolved", &mut kept_why);
+        let why = if due == Due::New { "found" } else { "the names were resolved" };
+        apply(&cluster, seeds, why);
     }
 }
 
@@ -292,17 +311,18 @@ enum Due {
 }
 
 /// Replaces the endpoints of a cluster, unless nothing is left of a list that was found.
-fn apply(cluster: &Cluster, seeds: Vec<Seed>, why: &str, kept_why: &mut Option<&'static str>) {
+fn apply(cluster: &Cluster, seeds: Vec<Seed>, why: &str) {
     let keeps_last = cluster.config.discover.as_ref().is_some_and(|discover| discover.keep_last);
-    if keeps_last && seeds.is_empty() && !cluster.endpoints().is_empty() {
-        let doubt = *kept_why.get_or_insert("none of its endpoints has an address that can be used");
-        if cluster.discovery().set_doubt(Some(doubt)) {
-            tracing::warn!(cluster = cluster.name, "a list of endpoints is not believed: {doubt}");
-        }
-        return;
+    let is_unusable = keeps_last && seeds.is_empty() && !cluster.endpoints().is_empty();
+    if cluster.discovery().set_unusable(is_unusable) && is_unusable {
+        let cluster = &cluster.name;
+        tracing::warn!(
+            cluster,
+            "no endpoint of the list has an address that can be used; using the last known"
+        );
     }
-    if kept_why.take().is_some() {
-        cluster.discovery().set_doubt(None);
+    if is_unusable {
+        return;
     }
     let replaced = cluster.replace_endpoints(seeds);
     if replaced != Replaced::default() {

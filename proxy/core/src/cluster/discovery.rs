@@ -5,6 +5,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Mutex, PoisonError};
 
+const UNUSABLE: &str = "none of its endpoints has an address that can be used";
+
 /// What the control plane has seen of a source, for metrics and the status page.
 #[derive(Debug, Default)]
 pub struct DiscoveryStatus {
@@ -14,6 +16,8 @@ pub struct DiscoveryStatus {
     found: AtomicU64,
     answered_unix_s: AtomicU64,
     is_failing: AtomicBool,
+    /// Whether no endpoint of the last list has an address that can be used.
+    is_unusable: AtomicBool,
     /// Why the last list is not believed.
     doubt: Mutex<Option<String>>,
 }
@@ -86,8 +90,18 @@ impl DiscoveryStatus {
         has_changed
     }
 
+    /// Sets whether no endpoint of the last list has an address that can be used. Returns whether that has changed.
+    pub fn set_unusable(&self, is_unusable: bool) -> bool {
+        let has_changed = self.is_unusable.swap(is_unusable, Relaxed) != is_unusable;
+        if has_changed && is_unusable {
+            self.refused.fetch_add(1, Relaxed);
+        }
+        has_changed
+    }
+
     /// All of it.
     pub fn snapshot(&self) -> DiscoverySnapshot {
+        let doubt = self.doubt.lock().unwrap_or_else(PoisonError::into_inner).clone();
         DiscoverySnapshot {
             updates: self.updates.load(Relaxed),
             failures: self.failures.load(Relaxed),
@@ -95,7 +109,7 @@ impl DiscoveryStatus {
             found: self.found.load(Relaxed),
             answered_unix_s: self.answered_unix_s.load(Relaxed),
             is_failing: self.is_failing.load(Relaxed),
-            doubt: self.doubt.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            doubt: doubt.or_else(|| self.is_unusable.load(Relaxed).then(|| UNUSABLE.to_owned())),
         }
     }
 }

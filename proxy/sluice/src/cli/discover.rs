@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 use sluice_control::docker::{self, DockerOptions};
 use sluice_core::logging;
@@ -31,7 +32,7 @@ struct DockerArgs {
     #[arg(long, value_name = "PATH", default_value = "/run/docker.sock")]
     socket: PathBuf,
     /// What the names of its services begin with; others are left alone
-    #[arg(long, value_name = "TEXT", default_value = "docker-")]
+    #[arg(long, value_name = "TEXT", default_value = "docker-", value_parser = NonEmptyStringValueParser::new())]
     prefix: String,
     /// How long a service stays after its last container has gone
     #[arg(long, value_name = "TIME", default_value = "10s")]
