@@ -202,6 +202,22 @@ impl Browser {
         self.events.iter().filter(move |event| event["method"] == name).map(|event| &event["params"])
     }
 
+    /// Waits until `count` events of a name have come. They travel apart from what a page shows: what is on the page
+    /// may be seen before them.
+    ///
+    /// # Errors
+    /// When they do not come.
+    pub(crate) fn wait_for_events(&mut self, name: &str, count: usize) -> Result<()> {
+        let begun = Instant::now();
+        while self.events(name).count() < count {
+            ensure!(begun.elapsed() < PATIENCE, "{} events {name}, not {count}", self.events(name).count());
+            if let Ok(event) = self.messages.recv_timeout(POLL) {
+                self.events.push_back(event);
+            }
+        }
+        Ok(())
+    }
+
     /// Addresses that the page has requested so far.
     pub(crate) fn requests(&self) -> Vec<String> {
         let sent = self.events.iter().filter(|event| event["method"] == "Network.requestWillBeSent");

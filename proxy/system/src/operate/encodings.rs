@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
 use nix::unistd::geteuid;
 use serde_json::{Value, json};
@@ -144,7 +144,6 @@ pub(super) fn h2load(binary: &Path) -> Result<String> {
 /// Chromium runs the script, and has heard of it before the page.
 pub(super) fn chromium(binary: &Path) -> Result<String> {
     let program = browser::program()?;
-    let mut hinted = 0;
     for coding in CODINGS {
         let scene = Scene::start(binary, coding, "chromium")?;
         let mut browser = Browser::start(program, &scene.site.folder.join("profile"))?;
@@ -166,7 +165,11 @@ pub(super) fn chromium(binary: &Path) -> Result<String> {
             is_script && response["headers"]["content-encoding"] == coding
         });
         ensure!(coded.count() > 0, "{coding}: no response with this coding");
-        hinted += browser.events("Network.responseReceivedEarlyHints").count();
+        // Once: the first time, the page was not known.
+        let hints = "Network.responseReceivedEarlyHints";
+        let hinted = browser.wait_for_events(hints, 1);
+        hinted.with_context(|| format!("{coding}: {}", responses(&browser)))?;
+        ensure!(browser.events(hints).count() == 1, "{coding}: hints for both pages");
         let complaints = browser.complaints();
         ensure!(
             complaints.iter().all(|line| line.contains("favicon")),
@@ -174,11 +177,18 @@ pub(super) fn chromium(binary: &Path) -> Result<String> {
             complaints.join("\n")
         );
     }
-    // The second time, the page was known.
-    if hinted != CODINGS.len() {
-        bail!("{hinted} pages came with early hints, not {}", CODINGS.len());
-    }
     Ok(format!("{} codings, with early hints", CODINGS.len()))
+}
+
+/// What came for each request, and what the cache said of it.
+fn responses(browser: &Browser) -> String {
+    let lines = browser.events("Network.responseReceived").map(|params| {
+        let response = &params["response"];
+        let kept = response["fromDiskCache"] == true;
+        let cache = &response["headers"]["cache-status"];
+        format!("{} {} {cache}, from the disk of the browser: {kept}", response["url"], response["status"])
+    });
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 fn is_encoded(timing: &Value) -> bool {
