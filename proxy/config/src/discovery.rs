@@ -271,7 +271,7 @@ fn has_a_password(etcd: &mut EtcdSource, fields: &mut Fields<'_>) {
 }
 
 /// A server: a URL without a path.
-const SERVER_URL: Own<HttpUrl> =
+pub(super) const SERVER_URL: Own<HttpUrl> =
     Own { read: server_url, write: |url| url.to_string().into(), shape: || Shape::TEXT };
 
 fn server_url(item: &Item<'_>) -> Option<HttpUrl> {

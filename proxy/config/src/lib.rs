@@ -53,6 +53,7 @@ mod scan;
 mod schema;
 mod sendfile;
 mod shape;
+mod store;
 #[cfg(test)]
 mod tests;
 mod template;
@@ -125,6 +126,7 @@ pub use rewrite::{QueryRule, RewritePart, RewriteTemplate};
 pub use route::{Action, HeaderEdits, Route};
 pub use schema::{NumberRange, number_ranges, schema};
 pub use sendfile::Sendfile;
+pub use store::{ConsulStore, RedisStore, Store, StoreEngine};
 pub use template::{Template, TemplatePart, Variable, group_of};
 pub use tls::{CIPHER_SUITES, CertificateFiles, ClientAuth, ClientAuthMode, Tls, TlsVersion};
 pub use token::read_token;
@@ -183,6 +185,8 @@ pub struct Config {
     pub admin_token_file: Option<PathBuf>,
     /// Where deployed services are stored.
     pub services: ServicesState,
+    /// What a fleet shares; `None` is off.
+    pub store: Option<Store>,
     /// Automatic certificates; `None` is off.
     pub acme: Option<Acme>,
     /// Number of worker threads, each with its own engine; 0 is one per core.

@@ -45,6 +45,7 @@ keys! { Config {
     admin_token_file: None, Optional(File);
     control: ControlSocket::Auto, CONTROL;
     services: ServicesState::default(), map();
+    store: None, Or("off", map());
     workers: 0, WORKER_COUNT;
     runtime: Runtime::Auto, word();
     worker_scheduling: WorkerScheduling::Batch, word();

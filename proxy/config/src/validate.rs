@@ -34,8 +34,9 @@ pub(super) fn check(config: &Config, routes_given: bool, problems: &Problems) {
     let routes_on =
         |listener: &Listener| listener.protocol == Protocol::Http && listener.redirect_to_https.is_none();
     let http = config.listeners.iter().any(routes_on);
-    // With deployed services and a state file, a file needs no clusters.
-    let only_services = config.clusters.is_empty() && config.services.state_file.is_some();
+    // With deployed services and a place for them, a file needs no clusters.
+    let has_place = config.services.state_file.is_some() || config.store.is_some();
+    let only_services = config.clusters.is_empty() && has_place;
     if http && config.routes.is_empty() && !only_services {
         let message = if config.clusters.is_empty() {
             "no clusters; write clusters, or routes that redirect or respond"

@@ -12,9 +12,12 @@ pub mod health;
 pub mod state_file;
 pub mod resolve;
 pub mod acme;
+pub mod fleet;
 mod authority;
 mod networks;
 mod outbound;
+mod remote;
+mod store;
 
 // -- what it shows --
 pub mod admin;

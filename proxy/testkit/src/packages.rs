@@ -35,6 +35,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("puma", "puma"),
     ("python3", "python3"),
     ("qemu-system-x86_64", "qemu-system-x86"),
+    ("redis-server", "redis-server"),
     ("ruby", "ruby"),
     ("sha256sum", "coreutils"),
     ("strace", "strace"),

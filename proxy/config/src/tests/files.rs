@@ -70,6 +70,7 @@ access: [{}]
 rate_limits: {a: {}}
 tracing: {}
 qlog: {}
+store: {etcd: {client_certificate: {}}, consul: {}, redis: {}}
 admin: {}
 acme: {dns_hook: {}, external_account: {}}
 listeners: [{http3: {}, tls: {certificates: [{}], client_auth: {}, acme: {on_demand: {}}}, redirect_to_https: {}, hsts: {}}, {protocol: tls-passthrough}]

@@ -19,6 +19,31 @@ fn message_has_file_line_path_and_hint() {
 }
 
 const WHOLE: &[(&str, &str)] = &[
+    ("store: {}", "c.yaml:4: store: expected exactly one engine; write etcd, consul or redis"),
+    (
+        "store: {etcd: {prefix: /a/}, redis: {prefix: a}}",
+        "c.yaml:4: store: expected exactly one engine; write etcd, consul or redis",
+    ),
+    (
+        "store: {redis: {}}",
+        "c.yaml:4: store.redis: prefix is missing; write what the keys begin with, such as sluice:",
+    ),
+    (
+        "store: {redis: {prefix: a, user: b}}",
+        "c.yaml:4: store.redis: user has no password; write password_file",
+    ),
+    (
+        "store: {consul: {prefix: /a}}",
+        "c.yaml:4: store.consul.prefix: \"/a\" is no beginning of keys; write letters, digits, -, _, ., : and /",
+    ),
+    (
+        "store: {consul: {prefix: a/}, member_ttl: 5s}",
+        "c.yaml:4: store: member_ttl is shorter than Consul allows; write at least 10s",
+    ),
+    (
+        "store: {redis: {prefix: a}, member: a b}",
+        "c.yaml:4: store.member: \"a b\" is not a name; write up to 64 letters, digits, -, _ and .",
+    ),
     ("vai: true", "c.yaml:4: vai: unknown key; did you mean via?"),
     ("via: 1", "c.yaml:4: via: 1 is a number; write true or false"),
     ("via: [a]", "c.yaml:4: via: found a list; write true or false"),

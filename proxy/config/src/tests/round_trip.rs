@@ -192,6 +192,23 @@ fn address() -> impl Strategy<Value = Address> {
     ]
 }
 
+/// One engine, by a number.
+fn store(number: usize) -> Option<Store> {
+    let prefix = format!("sluice-{number}/");
+    let mut store = Store { member: Some("web-1".into()), ..Store::default() };
+    match number % 4 {
+        0 => store.etcd = Some(EtcdSource { prefix, ..EtcdSource::default() }),
+        1 => store.consul = Some(ConsulStore { prefix, ..ConsulStore::default() }),
+        2 => {
+            let address = "redis.example:1".parse().unwrap();
+            store.redis =
+                Some(RedisStore { prefix, address, tls: true, database: 3, ..RedisStore::default() });
+        }
+        _ => return None,
+    }
+    Some(store)
+}
+
 /// One source, by a number.
 fn discovery(number: usize) -> Option<Discovery> {
     let url =
@@ -534,6 +551,7 @@ prop_compose! {
             http3_secret_file: token.clone().map(Into::into),
             debug_token_file: token.map(Into::into),
             tracing,
+            store: store(workers),
             services: ServicesState {
                 state_file: user.as_ref().map(|name| format!("/var/lib/{name}").into()),
                 kamal_state_file: via.then(|| "/srv/kamal-proxy.state".into()),

@@ -22,6 +22,9 @@ pub const BANS: &str = "/v1/bans";
 /// The path of the caches.
 pub const CACHES: &str = "/v1/caches";
 
+/// The path of the fleet.
+pub const FLEET: &str = "/v1/fleet";
+
 /// Maximum time to wait for a new process.
 const UPGRADE_TIMEOUT_MS_MAX: u64 = 3_600_000;
 
@@ -63,6 +66,9 @@ pub(crate) trait Api {
 
     /// `/v1/caches` and what is below it.
     async fn caches(&self, method: &Method, path: &str, body: &[u8]) -> Result<Value, Failure>;
+
+    /// `GET /v1/fleet`: the members of the fleet.
+    async fn fleet(&self) -> Result<Value, Failure>;
 
     /// `/v1/services` and all paths below it; see [`sluice_core::service::api`].
     async fn services(&self, method: &Method, path: &str, body: &[u8]) -> Result<Value, Failure>;
@@ -116,6 +122,7 @@ pub(super) async fn answer(api: &impl Api, request: Request<Incoming>) -> Respon
             Err(failure) => Err(failure),
         },
         path if path == BANS || path.starts_with("/v1/bans/") => api.bans(method, path, &body).await,
+        FLEET => api.fleet().await,
         path if path.starts_with(CACHES) => api.caches(method, path, &body).await,
         path => api.services(method, path, &body).await,
     };

@@ -19,7 +19,7 @@ use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 
 pub(crate) use api::{Api, Failure, Upgrade, read};
-pub use api::{BANS, CACHES};
+pub use api::{BANS, CACHES, FLEET};
 pub use client::{ClientError, call, request};
 pub(crate) use socket::answers;
 pub use socket::default_path;

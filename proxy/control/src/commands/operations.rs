@@ -14,6 +14,7 @@ const OPERATIONS: &[(&str, &str)] = &[
     ("DELETE", "/v1/bans/{client}"),
     ("GET", "/v1/caches"),
     ("POST", "/v1/caches/purge"),
+    ("GET", "/v1/fleet"),
     ("GET", "/v1/services"),
     ("DELETE", "/v1/services/{service}"),
     ("POST", "/v1/services/{service}/deploy"),

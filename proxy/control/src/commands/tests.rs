@@ -30,6 +30,10 @@ impl Api for Fake {
         self.services(method, path, body).await
     }
 
+    async fn fleet(&self) -> Result<Value, Failure> {
+        Ok(json!({}))
+    }
+
     async fn services(&self, method: &Method, path: &str, body: &[u8]) -> Result<Value, Failure> {
         Ok(json!([method.as_str(), path, String::from_utf8_lossy(body)]))
     }

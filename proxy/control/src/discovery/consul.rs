@@ -7,9 +7,9 @@ use serde::Deserialize;
 use sluice_config::{ConsulSource, Endpoint};
 use tokio::time::{Instant, sleep_until};
 
-use super::error::SourceError;
-use super::http::{PATIENCE, Servers, add_secret, secret};
 use super::value::endpoint;
+use crate::remote::RemoteError;
+use crate::remote::http::{PATIENCE, Servers, add_secret, secret};
 
 /// How long the agent waits for a change.
 const WAIT: Duration = Duration::from_secs(55);
@@ -70,13 +70,13 @@ impl Consul {
     ///
     /// # Errors
     /// A file cannot be used.
-    pub(super) fn new(config: &ConsulSource, most: usize) -> Result<Self, SourceError> {
+    pub(super) fn new(config: &ConsulSource, most: usize) -> Result<Self, RemoteError> {
         let servers = Servers::new(vec![config.url.clone()], config.ca_file.as_deref(), None)?;
         Ok(Self { config: config.clone(), servers, index: 0, asked: None, most })
     }
 
     /// See [`super::source::Finder::next`].
-    pub(super) async fn next(&mut self) -> Result<Vec<Endpoint>, SourceError> {
+    pub(super) async fn next(&mut self) -> Result<Vec<Endpoint>, RemoteError> {
         if self.index == 0
             && let Some(asked) = self.asked
         {
@@ -117,7 +117,7 @@ impl Consul {
     }
 }
 
-fn read(text: &str, most: usize) -> Result<Vec<Endpoint>, SourceError> {
+fn read(text: &str, most: usize) -> Result<Vec<Endpoint>, RemoteError> {
     let instances: Vec<serde_json::Value> =
         serde_json::from_str(text).map_err(|error| format!("not what Consul answers: {error}"))?;
     // One that cannot be read does not hide the others.

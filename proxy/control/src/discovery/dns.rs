@@ -12,8 +12,8 @@ use hickory_resolver::proto::rr::{Name, RData, RecordType};
 use hickory_resolver::{Resolver, TokioResolver};
 use sluice_config::{Address, DnsSource, Endpoint, RecordType as Records};
 
-use super::error::SourceError;
 use super::value;
+use crate::remote::RemoteError;
 
 /// Targets of SRV records that are looked up.
 const TARGETS_MAX: usize = 256;
@@ -32,7 +32,7 @@ pub(super) struct Dns {
 impl Dns {
     /// # Errors
     /// The system has no name servers.
-    pub(super) fn new(config: &DnsSource) -> Result<Self, SourceError> {
+    pub(super) fn new(config: &DnsSource) -> Result<Self, RemoteError> {
         let mut builder = match config.servers.as_slice() {
             [] => Resolver::builder_tokio().map_err(|error| format!("/etc/resolv.conf: {error}"))?,
             servers => {
@@ -51,7 +51,7 @@ impl Dns {
     }
 
     /// See [`super::source::Finder::next`].
-    pub(super) async fn next(&mut self) -> Result<Vec<Endpoint>, SourceError> {
+    pub(super) async fn next(&mut self) -> Result<Vec<Endpoint>, RemoteError> {
         if let Some(due) = self.due {
             tokio::time::sleep_until(due.into()).await;
         }
@@ -62,7 +62,7 @@ impl Dns {
         Ok(list)
     }
 
-    async fn look_up(&self) -> Result<(Vec<Endpoint>, Duration), SourceError> {
+    async fn look_up(&self) -> Result<(Vec<Endpoint>, Duration), RemoteError> {
         match (self.config.record, self.config.port) {
             (Records::Srv, _) => self.services().await,
             (Records::A, Some(port)) => self.addresses(RecordType::A, port).await,
@@ -71,7 +71,7 @@ impl Dns {
         }
     }
 
-    async fn addresses(&self, kind: RecordType, port: u16) -> Result<(Vec<Endpoint>, Duration), SourceError> {
+    async fn addresses(&self, kind: RecordType, port: u16) -> Result<(Vec<Endpoint>, Duration), RemoteError> {
         let (addresses, ttl) = self.addresses_of(&self.config.name, kind).await?;
         let endpoint = |ip| value::at(Address::Ip(SocketAddr::new(ip, port)), 1);
         Ok((addresses.into_iter().map(endpoint).collect(), ttl))
@@ -82,7 +82,7 @@ impl Dns {
         &self,
         name: &str,
         kind: RecordType,
-    ) -> Result<(BTreeSet<IpAddr>, Duration), SourceError> {
+    ) -> Result<(BTreeSet<IpAddr>, Duration), RemoteError> {
         let answer = match self.resolver.lookup(name, kind).await {
             Ok(answer) => answer,
             Err(error) => return negative(&error).map(|ttl| (BTreeSet::new(), ttl)),
@@ -101,7 +101,7 @@ impl Dns {
     }
 
     /// SRV records: those of the best priority, and the others as backups.
-    async fn services(&self) -> Result<(Vec<Endpoint>, Duration), SourceError> {
+    async fn services(&self) -> Result<(Vec<Endpoint>, Duration), RemoteError> {
         let answer = match self.resolver.lookup(self.config.name.as_str(), RecordType::SRV).await {
             Ok(answer) => answer,
             Err(error) => return negative(&error).map(|ttl| (Vec::new(), ttl)),
@@ -150,7 +150,7 @@ impl Dns {
     }
 
     /// The addresses of a target: of IPv4, otherwise of IPv6.
-    async fn target(&self, name: &Name) -> Result<(BTreeSet<IpAddr>, Duration), SourceError> {
+    async fn target(&self, name: &Name) -> Result<(BTreeSet<IpAddr>, Duration), RemoteError> {
         let name = name.to_string();
         let v4 = self.addresses_of(&name, RecordType::A).await?;
         if !v4.0.is_empty() {
@@ -161,7 +161,7 @@ impl Dns {
 }
 
 /// An answer that there are no records is one; anything else is a failure. With the time that it is good for.
-fn negative(error: &NetError) -> Result<Duration, SourceError> {
+fn negative(error: &NetError) -> Result<Duration, RemoteError> {
     if error.is_no_records_found() {
         return Ok(Duration::ZERO);
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use sluice_config::{Endpoint, parse_endpoints};
 use sluice_core::durable;
 
-use super::error::SourceError;
+use crate::remote::RemoteError;
 
 /// How often it is looked at. A change of the links on the way to it, as Kubernetes makes it, is not reported by
 /// inotify.
@@ -33,7 +33,7 @@ impl ListFile {
     }
 
     /// See [`super::source::Finder::next`].
-    pub(super) async fn next(&mut self) -> Result<Vec<Endpoint>, SourceError> {
+    pub(super) async fn next(&mut self) -> Result<Vec<Endpoint>, RemoteError> {
         loop {
             let (path, most, before) = (self.path.clone(), self.most, self.seen);
             let looking = tokio::task::spawn_blocking(move || look(&path, most, before));
@@ -52,9 +52,9 @@ fn look(
     path: &Path,
     most: usize,
     before: Option<Seen>,
-) -> Result<Option<(Seen, Vec<Endpoint>)>, SourceError> {
+) -> Result<Option<(Seen, Vec<Endpoint>)>, RemoteError> {
     let name = path.display();
-    let said = |error: &dyn std::fmt::Display| SourceError::from(format!("{name}: {error}"));
+    let said = |error: &dyn std::fmt::Display| RemoteError::from(format!("{name}: {error}"));
     let meta = fs::metadata(path).map_err(|error| said(&error))?;
     let seen = (meta.dev(), meta.ino(), meta.mtime(), meta.mtime_nsec(), meta.size());
     if before == Some(seen) {

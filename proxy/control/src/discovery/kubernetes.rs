@@ -6,10 +6,10 @@ use http::HeaderMap;
 use serde::Deserialize;
 use sluice_config::{Address, Endpoint, HttpUrl, KubernetesSource};
 
-use super::changes::ChangeStream;
-use super::error::SourceError;
-use super::http::{Answer, PATIENCE, Servers, add_secret, secret};
 use super::value::endpoint;
+use crate::remote::RemoteError;
+use crate::remote::changes::ChangeStream;
+use crate::remote::http::{Answer, PATIENCE, Servers, add_secret, secret};
 
 /// The endpoints of a service.
 pub(super) struct Kubernetes {
@@ -88,7 +88,7 @@ impl Kubernetes {
     ///
     /// # Errors
     /// There is no API server, or a file cannot be used.
-    pub(super) fn new(config: &KubernetesSource, most: usize) -> Result<Self, SourceError> {
+    pub(super) fn new(config: &KubernetesSource, most: usize) -> Result<Self, RemoteError> {
         let url = config.url.clone().map_or_else(of_this_pod, Ok)?;
         let servers = Servers::new(vec![url], Some(&config.ca_file), None)?;
         Ok(Self {
@@ -101,7 +101,7 @@ impl Kubernetes {
     }
 
     /// See [`super::source::Finder::next`].
-    pub(super) async fn next(&mut self) -> Result<Vec<Endpoint>, SourceError> {
+    pub(super) async fn next(&mut self) -> Result<Vec<Endpoint>, RemoteError> {
         if let Some(lines) = self.changes.next().await? {
             for line in lines {
                 self.take(&line)?;
@@ -122,14 +122,14 @@ impl Kubernetes {
     }
 
     /// One slice has up to a thousand endpoints.
-    fn check_size(&self) -> Result<(), SourceError> {
+    fn check_size(&self) -> Result<(), RemoteError> {
         if self.slices.len() > self.most {
             return Err(format!("more than {} slices", self.most).into());
         }
         Ok(())
     }
 
-    async fn ask(&self, further: &str) -> Result<Answer, SourceError> {
+    async fn ask(&self, further: &str) -> Result<Answer, RemoteError> {
         let KubernetesSource { namespace, service, token_file, .. } = &self.config;
         let mut headers = HeaderMap::new();
         // Kubernetes replaces it every hour.
@@ -142,7 +142,7 @@ impl Kubernetes {
     }
 
     /// Takes a line of the watch.
-    fn take(&mut self, line: &str) -> Result<(), SourceError> {
+    fn take(&mut self, line: &str) -> Result<(), RemoteError> {
         let event: Event = serde_json::from_str(line).map_err(garbage)?;
         if event.kind == "ERROR" {
             return Err(format!("the watch has failed: {}", event.object).into());
@@ -198,7 +198,7 @@ fn key(address: &Address) -> String {
 }
 
 /// The API server as pods find it.
-fn of_this_pod() -> Result<HttpUrl, SourceError> {
+fn of_this_pod() -> Result<HttpUrl, RemoteError> {
     let variable = |name: &str| std::env::var(name).map_err(|_| format!("{name} is not set; write url"));
     let (host, port) = (variable("KUBERNETES_SERVICE_HOST")?, variable("KUBERNETES_SERVICE_PORT")?);
     let host = if host.contains(':') { format!("[{host}]") } else { host };

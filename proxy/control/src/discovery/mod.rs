@@ -3,13 +3,10 @@
 //! A source gives whole lists; `trust` decides which of them are used. Names in them are resolved as those of the
 //! configuration are. Nothing here is on the path of a request: a source that is away changes nothing.
 
-mod changes;
 mod consul;
 mod dns;
-pub(crate) mod error;
 mod etcd;
 mod file;
-pub(crate) mod http;
 mod kubernetes;
 mod memory;
 mod source;
@@ -25,7 +22,7 @@ use sluice_core::cluster::{Cluster, DiscoveryStatus};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-use error::SourceError;
+use crate::remote::RemoteError;
 use memory::Memory;
 use source::Finder;
 use trust::{Judge, Verdict};
@@ -45,11 +42,11 @@ pub(crate) async fn first(cluster: &str, config: &Discovery, known: Vec<Endpoint
         let mut finder = Finder::new(config)?;
         let limit = Duration::from_millis(config.first_timeout_ms);
         let list = timeout(limit, finder.next()).await;
-        let mut list = list.map_err(|_| SourceError::from("no answer in time"))??;
+        let mut list = list.map_err(|_| RemoteError::from("no answer in time"))??;
         trust::remove_duplicates(&mut list);
         match Judge::new(config, known.clone()).judge(&list, Instant::now()) {
             Verdict::Use => Ok(list),
-            Verdict::Hold(why, _) | Verdict::Refuse(why) => Err(SourceError::from(why)),
+            Verdict::Hold(why, _) | Verdict::Refuse(why) => Err(RemoteError::from(why)),
         }
     };
     match found.await {
@@ -98,7 +95,7 @@ struct Watcher<'c> {
 
 impl Watcher<'_> {
     /// Takes the lists of a source until it fails.
-    async fn follow(&mut self, finder: &mut Finder) -> SourceError {
+    async fn follow(&mut self, finder: &mut Finder) -> RemoteError {
         let mut held: Option<(Vec<Endpoint>, Instant)> = None;
         loop {
             let list = match &held {
@@ -159,7 +156,7 @@ impl Watcher<'_> {
         }
     }
 
-    async fn fail(&mut self, reason: &SourceError) {
+    async fn fail(&mut self, reason: &RemoteError) {
         self.status.failed();
         self.judge.forget_doubt();
         if self.status.set_failing(true) {

@@ -4,10 +4,10 @@ use sluice_config::{Discovery, Endpoint, EndpointSource};
 
 use super::consul::Consul;
 use super::dns::Dns;
-use super::error::SourceError;
 use super::etcd::Etcd;
 use super::file::ListFile;
 use super::kubernetes::Kubernetes;
+use crate::remote::RemoteError;
 
 /// Finds endpoints in one source.
 pub(super) enum Finder {
@@ -23,7 +23,7 @@ impl Finder {
     ///
     /// # Errors
     /// A file that it names cannot be read.
-    pub(super) fn new(config: &Discovery) -> Result<Self, SourceError> {
+    pub(super) fn new(config: &Discovery) -> Result<Self, RemoteError> {
         let most = config.endpoints_max;
         Ok(match config.source() {
             Some(EndpointSource::Consul(source)) => Self::Consul(Box::new(Consul::new(source, most)?)),
@@ -41,7 +41,7 @@ impl Finder {
     ///
     /// # Errors
     /// Why there is none. Make a new one then.
-    pub(super) async fn next(&mut self) -> Result<Vec<Endpoint>, SourceError> {
+    pub(super) async fn next(&mut self) -> Result<Vec<Endpoint>, RemoteError> {
         match self {
             Self::Consul(source) => source.next().await,
             Self::Dns(source) => source.next().await,

@@ -10,8 +10,8 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use tokio::net::UnixStream;
 
-use crate::discovery::error::SourceError;
-use crate::discovery::http::{Answer, Lines, PATIENCE, exchange};
+use crate::remote::RemoteError;
+use crate::remote::http::{Answer, Lines, PATIENCE, exchange};
 
 /// The label that makes a container one of ours.
 const LABEL: &str = "sluice.host";
@@ -68,19 +68,19 @@ impl Engine {
     }
 
     /// The running containers with our label.
-    pub(super) async fn containers(&self) -> Result<Vec<Container>, SourceError> {
+    pub(super) async fn containers(&self) -> Result<Vec<Container>, RemoteError> {
         let target = format!("/containers/json?filters={}", encode(&format!(r#"{{"label":["{LABEL}"]}}"#)));
         let text = self.get(&target).await?.whole().await?;
         serde_json::from_str(&text).map_err(|error| format!("not what Docker answers: {error}").into())
     }
 
     /// Events of containers, a line each, from now on.
-    pub(super) async fn events(&self) -> Result<Lines, SourceError> {
+    pub(super) async fn events(&self) -> Result<Lines, RemoteError> {
         let target = format!("/events?filters={}", encode(r#"{"type":["container"]}"#));
         Ok(self.get(&target).await?.lines())
     }
 
-    async fn get(&self, target: &str) -> Result<Answer, SourceError> {
+    async fn get(&self, target: &str) -> Result<Answer, RemoteError> {
         let said = |error: &dyn std::fmt::Display| format!("{}: {error}", self.socket.display());
         let stream = UnixStream::connect(&self.socket).await.map_err(|error| said(&error))?;
         let request = Request::get(target).header("host", "docker").body(Full::new(Bytes::new()));

@@ -31,6 +31,7 @@ use super::{saturation, shown};
 use crate::acme::Keeper;
 use crate::admin::{self, Admin, AdminState, Gate};
 use crate::commands;
+use crate::fleet::Fleet;
 use crate::status;
 use crate::status::document::Fixed;
 
@@ -38,6 +39,8 @@ use crate::status::document::Fixed;
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// State of the control plane.
+///
+/// Many fields: one for each part that the start hands to it.
 pub(super) struct Control<'a> {
     live: Live,
     metrics: &'a Arc<Metrics>,
@@ -51,6 +54,7 @@ pub(super) struct Control<'a> {
     draining: Arc<AtomicBool>,
     fixed: Fixed,
     issuing: Option<AbortHandle>,
+    fleet: Option<Rc<Fleet>>,
 }
 
 /// Why the process exits.
@@ -90,10 +94,12 @@ impl<'a> Control<'a> {
         let (source, programs) = (Arc::clone(&live), bypass.clone());
         let terminators = Arc::clone(&operator.reloader.site.listeners.terminators);
         let acme = Arc::clone(&operator.reloader.site.acme);
+        let fleet = restored.fleet.as_ref().map(|fleet| Arc::clone(&fleet.board));
         metrics.set_status(move || Status {
             bypass: programs.as_ref().and_then(|programs| programs.counters()),
             certificates: shown::certificate_statuses(&terminators),
             acme: acme.board.status(),
+            fleet: fleet.as_ref().map(|board| board.status()),
             ..shown::status(&source.load())
         });
         metrics.set_known(Known { cluster: alive::has_cluster, endpoint: alive::has_endpoint });
@@ -111,6 +117,7 @@ impl<'a> Control<'a> {
             draining: Arc::default(),
             fixed,
             issuing: None,
+            fleet: None,
         }
     }
 
@@ -149,8 +156,20 @@ impl<'a> Control<'a> {
     fn spawn_tasks(&mut self) {
         self.operator.reloader.site.look_after(std::mem::take(&mut self.resolvers));
         if let Some(restored) = self.restored.take() {
+            self.fleet.clone_from(&restored.fleet);
             let services = Services::new(Rc::clone(&self.operator.reloader.site), restored);
-            let _ = self.operator.services.set(Rc::new(services));
+            let services = Rc::new(services);
+            if let Some(fleet) = &self.fleet {
+                let (following, announcing) = (Rc::clone(fleet), Rc::clone(fleet));
+                tokio::task::spawn_local(async move { following.follow().await });
+                tokio::task::spawn_local(async move { announcing.announce().await });
+                let (showing, counted) = (Rc::clone(fleet), Rc::clone(fleet));
+                tokio::task::spawn_local(async move { showing.show().await });
+                let traffic = status::TrafficTrack::new(Arc::clone(self.metrics), Arc::clone(&self.live));
+                tokio::task::spawn_local(async move { traffic.run(&counted).await });
+                tokio::task::spawn_local(Rc::clone(&services).follow_fleet(Rc::clone(fleet)));
+            }
+            let _ = self.operator.services.set(services);
         }
         if let Some(bypass) = self.bypass.clone() {
             tokio::task::spawn_local(async move { bypass.log().await });
@@ -205,6 +224,7 @@ impl<'a> Control<'a> {
             metrics: Arc::clone(self.metrics),
             draining: Arc::clone(&self.draining),
             clusters: Box::new(move || for_clusters.load().clusters.values().cloned().collect()),
+            fleet: self.fleet.as_ref().map(|fleet| Arc::clone(&fleet.board)),
             fixed: Box::new(move || Fixed {
                 config: config::to_json(&for_config.load().config),
                 certificates: shown::certificates(&terminators, &acme),
@@ -267,6 +287,9 @@ impl<'a> Control<'a> {
             }
         }
         tracing::info!(timeout_ms, "draining");
+        // The other process is the member now, or nobody waits for this one any more.
+        let leaving =
+            self.fleet.clone().map(|fleet| tokio::task::spawn_local(async move { fleet.leave().await }));
         self.live.load().drain_caches(true);
         if let Some(bypass) = &self.bypass {
             bypass.stop();
@@ -302,6 +325,9 @@ impl<'a> Control<'a> {
                 ExitCode::FAILURE
             }
         };
+        if let Some(leaving) = leaving {
+            let _ = leaving.await;
+        }
         stage.send_replace(Stage::End);
         // A worker that is stuck is not waited for.
         let _ = tokio::time::timeout(LAST_WORDS, stage.closed()).await;

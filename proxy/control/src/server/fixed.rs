@@ -25,6 +25,7 @@ pub(super) fn keep(old: &Config, new: &mut Config) -> Vec<String> {
     fix("user", old.user != new.user);
     fix("group", old.group != new.group);
     fix("services", old.services != new.services);
+    fix("store", old.store != new.store);
     fix("demo_origin", old.demo_origin != new.demo_origin);
     // It is read when the first listener gets HTTP/3.
     if QuicProcess::has_begun() {
@@ -57,6 +58,7 @@ pub(super) fn keep(old: &Config, new: &mut Config) -> Vec<String> {
     new.user.clone_from(&old.user);
     new.group.clone_from(&old.group);
     new.services.clone_from(&old.services);
+    new.store.clone_from(&old.store);
     new.demo_origin = old.demo_origin;
     changes
 }

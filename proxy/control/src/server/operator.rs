@@ -45,6 +45,16 @@ impl Api for Operator {
         caches::answer(&self.reloader.site.live.load_full(), method, path, body).await
     }
 
+    async fn fleet(&self) -> Result<Value, Failure> {
+        match self.services.get().map(|services| services.fleet()) {
+            Some(Some(fleet)) => Ok(json!(fleet.view().await)),
+            Some(None) => {
+                Err(Failure::new(StatusCode::NOT_FOUND, "no fleet: store is off in the configuration"))
+            }
+            None => Err(Failure::new(StatusCode::SERVICE_UNAVAILABLE, "sluice is still starting")),
+        }
+    }
+
     async fn services(&self, method: &Method, path: &str, body: &[u8]) -> Result<Value, Failure> {
         match self.services.get() {
             Some(services) => services.answer(method, path, body).await,

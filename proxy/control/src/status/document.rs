@@ -8,6 +8,8 @@ use serde_json::Value;
 
 pub use sluice_core::metrics::RecentError;
 
+use crate::fleet::FleetView;
+
 /// Incremented when a key changes its meaning or is removed.
 pub const SCHEMA: u32 = 1;
 
@@ -25,6 +27,9 @@ pub struct Document {
     /// What rarely changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fixed: Option<Fixed>,
+    /// The fleet that this process is a member of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fleet: Option<FleetView>,
     /// Totals.
     pub totals: Totals,
     /// Every cluster, by name.

@@ -14,6 +14,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::document::Fixed;
 use super::sampler::{Sample, Sampler};
+use crate::fleet::SharedBoard;
 
 /// Time between two samples.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -26,6 +27,8 @@ pub(crate) struct Sources {
     pub(crate) draining: Arc<AtomicBool>,
     /// The current clusters.
     pub(crate) clusters: Box<dyn Fn() -> Vec<Arc<Cluster>> + Send + Sync>,
+    /// The fleet, if there is one.
+    pub(crate) fleet: SharedBoard,
     /// What rarely changes, including the effective configuration.
     pub(crate) fixed: Box<dyn Fn() -> Fixed + Send + Sync>,
 }
@@ -35,17 +38,24 @@ pub(crate) struct Live {
     sources: Sources,
     sampler: Mutex<Sampler>,
     events: watch::Sender<Bytes>,
+    read_lately: AtomicBool,
 }
 
 impl Live {
     /// Takes no sample yet; [`run`] does.
     pub(crate) fn new(sources: Sources) -> Arc<Self> {
         let sampler = Mutex::new(Sampler::new(Instant::now()));
-        Arc::new(Self { sources, sampler, events: watch::Sender::new(Bytes::new()) })
+        Arc::new(Self {
+            sources,
+            sampler,
+            events: watch::Sender::new(Bytes::new()),
+            read_lately: AtomicBool::new(true),
+        })
     }
 
     /// The whole document as JSON.
     pub(crate) fn json(&self) -> String {
+        self.read_lately.store(true, Relaxed);
         let document = self.lock().whole((self.sources.fixed)());
         serde_json::to_string(&document).expect("text and numbers can be written")
     }
@@ -70,6 +80,8 @@ impl Live {
             tally: self.sources.metrics.tally(),
             errors: self.sources.metrics.recent_errors(),
             clusters: (self.sources.clusters)(),
+            // Looking at it costs the store something.
+            fleet: self.sources.fleet.as_ref().filter(|_| self.is_read()).map(|board| board.look()),
         };
         let mut sampler = self.lock();
         sampler.take(sample);
@@ -78,6 +90,11 @@ impl Live {
             let json = serde_json::to_string(sampler.changed()).expect("text and numbers can be written");
             self.events.send_replace(Bytes::from(format!("event: change\ndata: {json}\n\n")));
         }
+    }
+
+    /// Whether somebody reads the events, or has read the document lately.
+    fn is_read(&self) -> bool {
+        self.events.receiver_count() > 0 || self.read_lately.swap(false, Relaxed)
     }
 
     fn lock(&self) -> MutexGuard<'_, Sampler> {

@@ -9,9 +9,11 @@ mod history;
 mod live;
 pub mod page;
 mod sampler;
+mod traffic;
 #[cfg(test)]
 pub(crate) mod tests;
 
 pub use document::Document;
 pub(crate) use findings::findings;
 pub(crate) use live::{Live, Sources, run};
+pub(crate) use traffic::TrafficTrack;

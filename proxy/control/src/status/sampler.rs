@@ -12,6 +12,7 @@ use super::document::{
     Totals,
 };
 use super::history::{CountTrack, Past, Track};
+use crate::fleet::FleetView;
 
 /// Maximum number of tracked endpoints over all clusters; about 5 KB each.
 const ENDPOINTS_MAX: usize = 1000;
@@ -32,6 +33,8 @@ pub(crate) struct Sample {
     pub(crate) errors: (Vec<RecentError>, u64),
     /// The current clusters.
     pub(crate) clusters: Vec<Arc<cluster::Cluster>>,
+    /// The fleet, if there is one.
+    pub(crate) fleet: Option<FleetView>,
 }
 
 /// Keeps the previous samples.
@@ -92,6 +95,7 @@ impl Sampler {
             uptime_s: sample.now.saturating_duration_since(self.started).as_secs(),
             state: if sample.draining { "draining" } else { "serving" }.to_owned(),
             fixed: None,
+            fleet: sample.fleet.clone(),
             totals: totals(&mut self.all, &sample, &clusters),
             clusters,
             endpoints_left_out: left_out,

@@ -38,6 +38,7 @@ pub(crate) fn live(metrics: Arc<Metrics>) -> Arc<Live> {
         metrics,
         draining: Arc::default(),
         clusters: Box::new(move || vec![Arc::clone(&cluster)]),
+        fleet: None,
         fixed: Box::new(|| Fixed { version: "1".to_owned(), ..Fixed::default() }),
     })
 }
@@ -78,6 +79,7 @@ impl Rig {
             draining: false,
             tally: self.metrics.tally(),
             errors: self.metrics.recent_errors(),
+            fleet: None,
             clusters: vec![Arc::clone(&self.cluster)],
         });
         self.sampler.whole(Fixed::default())

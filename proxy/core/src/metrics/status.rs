@@ -14,6 +14,7 @@ use super::acme;
 use super::caches::{self, CacheSize};
 use super::discovery::{self, DiscoveryCounts};
 use super::encode::count;
+use super::fleet::{self, FleetStatus};
 use super::handshakes::{self, CertificateStatus};
 use super::limits;
 use crate::bans::BanCounts;
@@ -64,6 +65,8 @@ pub struct Status {
     pub queues: Vec<QueueStatus>,
     /// The sources of endpoints.
     pub discoveries: Vec<DiscoveryCounts>,
+    /// The fleet, if this process is a member of one.
+    pub fleet: Option<FleetStatus>,
     /// The counters of the eBPF programs that join connections, if they are loaded.
     pub bypass: Option<[u64; Counter::COUNT]>,
     /// The state of automatic certificates, if there are any.
@@ -142,6 +145,7 @@ impl Status {
         limits::encode(&self.limits, self.bans, encoder)?;
         caches::encode(&self.caches, encoder)?;
         discovery::encode(&self.discoveries, encoder)?;
+        fleet::encode(self.fleet, encoder)?;
         handshakes::encode(&self.certificates, encoder)?;
         self.acme.as_ref().map_or(Ok(()), |status| acme::encode(status, encoder))?;
         self.bypass.map_or(Ok(()), |counts| encode_bypass(&counts, encoder))

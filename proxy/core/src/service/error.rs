@@ -90,6 +90,20 @@ pub enum ServiceError {
     /// another process is taking over
     #[error("{0}")]
     Busy(String),
+    /// the store of the fleet is away
+    #[error("the store of the fleet cannot be reached; nothing has changed")]
+    Store(String),
+    /// the store of the fleet was asked, and has not answered
+    #[error("the store of the fleet has not confirmed the change; look at the services before you try again")]
+    Unconfirmed(String),
+    /// members of the fleet are behind
+    #[error("not every member of the fleet {what}")]
+    NotEverywhere {
+        /// What they have not done.
+        what: &'static str,
+        /// What is missing of each.
+        missing: Vec<String>,
+    },
     /// the state cannot be saved
     #[error("cannot write the state file: {0}")]
     State(#[from] std::io::Error),
@@ -100,7 +114,11 @@ impl ServiceError {
     pub fn details(&self) -> Vec<String> {
         match self {
             ServiceError::Unhealthy { last, .. } => last.clone(),
-            ServiceError::ErrorPages(what) | ServiceError::Certificate(what) => vec![what.clone()],
+            ServiceError::ErrorPages(what)
+            | ServiceError::Certificate(what)
+            | ServiceError::Store(what)
+            | ServiceError::Unconfirmed(what) => vec![what.clone()],
+            ServiceError::NotEverywhere { missing, .. } => missing.clone(),
             _ => Vec::new(),
         }
     }
@@ -130,6 +148,8 @@ impl ServiceError {
             | ServiceError::Certificate(_)
             | ServiceError::NotYet(_) => 422,
             ServiceError::State(_) => 500,
+            ServiceError::Store(_) => 503,
+            ServiceError::Unconfirmed(_) | ServiceError::NotEverywhere { .. } => 504,
         }
     }
 }

@@ -4,6 +4,7 @@
 //! back to kamal-proxy.
 
 use crate::service::InvalidService;
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -27,6 +28,29 @@ pub struct StateFile {
     pub path: PathBuf,
     /// kamal-proxy's file, which is read if sluice's own does not exist.
     pub kamal: Option<PathBuf>,
+}
+
+/// What a member of a fleet remembers besides the services.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FleetMark {
+    /// Which fleet it is.
+    pub fleet: String,
+    /// The version of the services.
+    pub version: u64,
+    /// The deploys that the targets of each service are of.
+    pub deploys: BTreeMap<String, Deploys>,
+}
+
+/// The names of deploys: targets are the same as before if these are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Deploys {
+    /// Of the targets of a service.
+    pub active: String,
+    /// Of the targets of its rollout.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub rollout: String,
 }
 
 /// Why a state file is not used.
@@ -57,6 +81,8 @@ pub enum StateError {
 struct Written<'a> {
     version: u32,
     services: Vec<&'a Service>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fleet: Option<&'a FleetMark>,
 }
 
 #[derive(Deserialize)]
@@ -67,6 +93,7 @@ struct Versioned {
 #[derive(Deserialize)]
 struct Document {
     services: Vec<Service>,
+    fleet: Option<FleetMark>,
 }
 
 impl StateFile {
@@ -75,17 +102,21 @@ impl StateFile {
     /// # Errors
     /// When the file cannot be read, or when it is damaged or of a later version. In the latter two cases it has been
     /// renamed to `FILE.damaged`.
-    pub fn load(&self) -> Result<Services, StateError> {
+    pub fn load(&self) -> Result<(Services, Option<FleetMark>), StateError> {
+        let none = || Ok((Services::default(), None));
         let ours = read(&self.path)?;
         let (path, bytes) = match (ours, &self.kamal) {
             (Some(bytes), _) => (&self.path, bytes),
             (None, Some(kamal)) => match read(kamal)? {
                 Some(bytes) => (kamal, bytes),
-                None => return Ok(Services::default()),
+                None => return none(),
             },
-            (None, None) => return Ok(Services::default()),
+            (None, None) => return none(),
         };
-        let parsed = if path == &self.path { parse(&bytes) } else { parse_kamal(&bytes) };
+        let parsed = match path == &self.path {
+            true => parse(&bytes),
+            false => parse_kamal(&bytes).map(|services| (services, None)),
+        };
         parsed.map_err(|what| {
             let aside = if path == &self.path {
                 match durable::set_aside(path) {
@@ -99,12 +130,24 @@ impl StateFile {
         })
     }
 
+    /// Saves services that are no longer served, in `FILE.before-fleet`. Returns the path. Blocks.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn keep_aside(&self, services: &Services) -> io::Result<PathBuf> {
+        let mut path = self.path.clone().into_os_string();
+        path.push(".before-fleet");
+        let aside = Self { path: path.into(), kamal: None };
+        aside.save(services, None)?;
+        Ok(aside.path)
+    }
+
     /// Saves these services and replaces what was stored. Blocks until they are on disk.
     ///
     /// # Errors
     /// When they cannot be written; the previous content is then kept.
-    pub fn save(&self, services: &Services) -> io::Result<()> {
-        let written = Written { version: VERSION, services: services.iter().collect() };
+    pub fn save(&self, services: &Services, fleet: Option<&FleetMark>) -> io::Result<()> {
+        let written = Written { version: VERSION, services: services.iter().collect(), fleet };
         if let Some(folder) = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             std::fs::create_dir_all(folder)?;
         }
@@ -116,7 +159,7 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>, StateError> {
     durable::read(path, FILE_BYTES_MAX).map_err(|error| StateError::Read { path: path.to_owned(), error })
 }
 
-fn parse(bytes: &[u8]) -> Result<Services, InvalidService> {
+fn parse(bytes: &[u8]) -> Result<(Services, Option<FleetMark>), InvalidService> {
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(format!("it is larger than {FILE_BYTES_MAX} bytes").into());
     }
@@ -124,7 +167,7 @@ fn parse(bytes: &[u8]) -> Result<Services, InvalidService> {
     match serde_json::from_slice(bytes).map_err(|error| error.to_string())? {
         Versioned { version: VERSION } => {
             let document: Document = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-            collect(document.services)
+            Ok((collect(document.services)?, document.fleet))
         }
         Versioned { version } => {
             Err(format!("it has version {version}; this release reads version {VERSION}").into())

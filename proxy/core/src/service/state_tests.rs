@@ -40,7 +40,7 @@ impl Drop for Folder {
 
 #[test]
 fn without_a_file_there_are_no_services() {
-    assert_eq!(Folder::new().file().load().unwrap(), Services::default());
+    assert_eq!(Folder::new().file().load().unwrap().0, Services::default());
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn a_damaged_file_is_set_aside() {
         let error = file.load().unwrap_err().to_string();
         assert!(error.contains(said) && error.contains("services.json.damaged"), "{error}");
         assert_eq!(std::fs::read_to_string(folder.0.join("services.json.damaged")).unwrap(), content);
-        assert_eq!(file.load().unwrap(), Services::default());
+        assert_eq!(file.load().unwrap().0, Services::default());
     }
 }
 
@@ -89,7 +89,7 @@ fn kamal_proxys_state_is_imported_and_left_unchanged() {
         "rollout_target":"","options":{},"target_options":{},"pause_controller":null,
         "rollout_controller":{"percentage":50,"percentage_split_point":2147483647.5,"allowlist":null}}]"#;
     std::fs::write(&kamal, content).unwrap();
-    let services = file.load().unwrap();
+    let services = file.load().unwrap().0;
     let service = services.get("b").unwrap();
     assert_eq!(service.targets(), ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"]);
     assert_eq!(service.pause_controller, Pause::stopped("gone <b>".to_owned()));
@@ -101,10 +101,10 @@ fn kamal_proxys_state_is_imported_and_left_unchanged() {
         (&["example.com".to_owned()][..], vec!["web:80"])
     );
     assert_eq!(old.rollout_controller, Some(Rollout::new(50, Vec::new())));
-    file.save(&services).unwrap();
+    file.save(&services, None).unwrap();
     assert_eq!(std::fs::read_to_string(&kamal).unwrap(), content);
     std::fs::remove_file(&kamal).unwrap();
-    assert_eq!(file.load().unwrap(), services);
+    assert_eq!(file.load().unwrap().0, services);
 }
 
 fn any_service() -> impl Strategy<Value = Service> {
@@ -138,8 +138,8 @@ proptest! {
     fn saved_services_load_again(services in prop::collection::vec(any_service(), 0..5)) {
         let services: Services = services.into_iter().collect();
         let folder = Folder::new();
-        folder.file().save(&services).unwrap();
-        prop_assert_eq!(folder.file().load().unwrap(), services);
+        folder.file().save(&services, None).unwrap();
+        prop_assert_eq!(folder.file().load().unwrap().0, services);
     }
 
     #[test]
@@ -169,7 +169,7 @@ fn writer_process_for_the_kill_test() {
     };
     let file = StateFile { path: path.into(), kamal: None };
     for number in 0.. {
-        file.save(&numbered(number)).unwrap();
+        file.save(&numbered(number), None).unwrap();
         println!("written");
     }
 }
@@ -178,7 +178,7 @@ fn writer_process_for_the_kill_test() {
 fn after_a_kill_the_state_is_the_old_or_the_new() {
     let folder = Folder::new();
     let file = StateFile { kamal: None, ..folder.file() };
-    file.save(&numbered(0)).unwrap();
+    file.save(&numbered(0), None).unwrap();
     for round in 0..100_u32 {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "service::state::tests::writer_process_for_the_kill_test", "--nocapture"])
@@ -193,7 +193,7 @@ fn after_a_kill_the_state_is_the_old_or_the_new() {
         std::thread::sleep(Duration::from_micros(u64::from(round % 50) * 40));
         child.kill().unwrap();
         child.wait().unwrap();
-        let services = file.load().unwrap();
+        let services = file.load().unwrap().0;
         let whole = [1, 41].contains(&services.iter().count());
         assert!(whole, "round {round}: {} services", services.iter().count());
     }

@@ -1,13 +1,15 @@
 //! Operations on a running sluice, with real servers behind it and real load, and conformance tools of others: `cargo
 //! xtask test deploys`, `upgrade`, `contract`, `encodings`, `sendfile`, `redbot`, `h2spec`, `grpc`,
-//! `discovery` and `migration`.
+//! `discovery`, `fleet` and `migration`.
 
 mod client;
 mod contract;
 mod deploys;
 mod discovery;
 mod encodings;
+mod etcd;
 mod examples;
+mod fleet;
 mod forwarder;
 mod grpc;
 mod h2spec;
@@ -39,6 +41,8 @@ const CHECKS: &[Check] = &[
     ("upgrade::ten_in_a_row", SERVED, upgrade::ten_in_a_row),
     ("discovery::etcd", &["etcd", "nginx", "curl", "wrk"], discovery::etcd::members_fail),
     ("discovery::dns", &["dnsmasq", "nginx", "curl", "wrk"], discovery::dns::records_change),
+    ("fleet::etcd", &["etcd", "nginx", "curl", "wrk"], fleet::over_etcd),
+    ("fleet::redis", &["redis-server", "nginx", "wrk"], fleet::over_redis),
     ("contract::conforms", &["python3"], contract::conforms),
     ("examples::compose", &["python3"], examples::compose),
     ("examples::kubernetes", &["python3"], examples::kubernetes),
@@ -58,8 +62,10 @@ const CHECKS: &[Check] = &[
 ];
 
 /// Checks that run only by their names: what they need takes minutes to build.
-const NAMED: &[Check] =
-    &[("discovery::consul", &["go", "nginx", "curl", "wrk"], discovery::consul::instances_change)];
+const NAMED: &[Check] = &[
+    ("discovery::consul", &["go", "nginx", "curl", "wrk"], discovery::consul::instances_change),
+    ("fleet::consul", &["go", "nginx", "curl", "wrk"], fleet::over_consul),
+];
 
 /// Checks that need the kernel assists.
 const JOINED: &[Check] = &[("deploys::fifty_past_sluice", SERVED, deploys::fifty_past_sluice)];

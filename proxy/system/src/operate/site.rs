@@ -65,14 +65,22 @@ impl Site {
         }
         let file = folder.join("sluice.yaml");
         fs::write(&file, format!("{config:#}\n"))?;
-        let mut command = sluice(binary);
-        command.arg("--config").arg(&file);
         let log = workspace::scratch("logs")?.join(format!("{name}-sluice.log"));
-        let mut sluice = Process::start("sluice", &mut command, log, Signal::SIGTERM)?;
-        sluice.wait_ready(address)?;
+        let sluice = serve(binary, &file, log, address)?;
         let site = Self { sluice, address, folder, binary: binary.to_owned() };
         site.wait_for_control()?;
         Ok(site)
+    }
+
+    /// Stops it, and starts it again with what it has stored.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub(super) fn restart(&mut self) -> Result<()> {
+        self.sluice.stop()?;
+        let log = self.sluice.log().with_extension("again.log");
+        self.sluice = serve(&self.binary, &self.folder.join("sluice.yaml"), log, self.address)?;
+        self.wait_for_control()
     }
 
     /// The socket is put in place last.
@@ -117,6 +125,14 @@ impl Site {
         ensure!(code == Some(0), "`sluice {line}` exits with {code:?}: {said}");
         Ok(said)
     }
+}
+
+fn serve(binary: &Path, config: &Path, log: PathBuf, address: SocketAddr) -> Result<Process> {
+    let mut command = sluice(binary);
+    command.arg("--config").arg(config);
+    let mut sluice = Process::start("sluice", &mut command, log, Signal::SIGTERM)?;
+    sluice.wait_ready(address)?;
+    Ok(sluice)
 }
 
 /// A port on loopback.

@@ -17,6 +17,7 @@ use sluice_core::service::target;
 use sluice_core::service::tls::ServiceTls;
 
 use super::attached::load;
+use super::shared::Side;
 use super::slots::{ActiveSlot, Built};
 use super::{Running, Services};
 
@@ -37,6 +38,11 @@ impl Services {
             active_adjusted: BTreeMap::new(),
             ..known.unwrap_or_default()
         };
+        if let Some(fleet) = &self.fleet {
+            let options = &request.deployment_options;
+            let candidate = |known| Ok(candidate(known));
+            return self.deploy_everywhere(fleet, (name, Side::Active), options, candidate).await;
+        }
         let service = candidate(self.get(name).ok());
         self.check_room(&service)?;
         self.check_tls(&service).await?;
@@ -66,6 +72,11 @@ impl Services {
             rollout_adjusted: BTreeMap::new(),
             ..known
         };
+        if let Some(fleet) = &self.fleet {
+            let options = &request.deployment_options;
+            let candidate = |known: Option<Service>| known.map(candidate).ok_or(ServiceError::NotFound);
+            return self.deploy_everywhere(fleet, (name, Side::Rollout), options, candidate).await;
+        }
         let service = candidate(self.get(name)?);
         let built =
             self.ready(service, Group::Rollout, Group::RolloutReaders, &request.deployment_options).await?;
@@ -84,14 +95,14 @@ impl Services {
     }
 
     /// Checks that the service's certificate can be served or obtained.
-    async fn check_tls(&self, service: &Service) -> Result<(), ServiceError> {
+    pub(super) async fn check_tls(&self, service: &Service) -> Result<(), ServiceError> {
         let tls = ServiceTls::of(service)?;
         tls.check(&self.site.file())?;
         let loaded = tokio::task::spawn_blocking(move || load(&tls)).await.map_err(std::io::Error::other)?;
         loaded.map_err(|error| ServiceError::Certificate(error.to_string()))
     }
 
-    async fn ready(
+    pub(super) async fn ready(
         &self,
         service: Service,
         writers: Group,

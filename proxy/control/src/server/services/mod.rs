@@ -1,15 +1,17 @@
 //! Carries out commands on services: each one checks, stores the new state in the file, applies it in one step, then
 //! drains. A failure changes nothing.
 
+mod adopt;
 mod answer;
 mod attached;
 mod deploy;
+mod shared;
 mod slots;
 mod targets;
 
 use crate::server::StartError;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -20,16 +22,18 @@ use sluice_core::service::compile::{self, Group};
 use sluice_core::service::duration::GoDuration;
 use sluice_core::service::entry::ServiceEntry;
 use sluice_core::service::error::ServiceError;
-use sluice_core::service::model::{Pause, Service};
+use sluice_core::service::model::{Pause, PauseState, Service};
 use sluice_core::service::options::DRAIN_TIMEOUT;
 use sluice_core::service::rollout::Rollout;
 use sluice_core::service::set;
 use sluice_core::service::slot::{Gate, Slot};
-use sluice_core::service::state::StateFile;
+use sluice_core::service::state::{FleetMark, StateFile};
 use sluice_core::service::tls::ServiceTls;
 use tokio::sync::Mutex;
 
 use super::site::Site;
+use crate::fleet::state::SharedServices;
+use crate::fleet::{self, Fleet};
 pub(crate) use attached::Attached;
 use slots::{ActiveSlot, Built};
 
@@ -42,6 +46,23 @@ pub(super) struct Services {
     running: RefCell<BTreeMap<String, Running>>,
     /// Held while a change is stored and applied.
     turn: Mutex<()>,
+    /// The fleet that they are of; `None` is this host alone.
+    fleet: Option<Rc<Fleet>>,
+    shared: Shared,
+}
+
+/// What is known of the services of a fleet.
+#[derive(Default)]
+struct Shared {
+    mark: RefCell<FleetMark>,
+    /// Services that cannot be served as they are, and why.
+    failed: RefCell<BTreeMap<String, String>>,
+    /// Versions whose replaced targets still have requests.
+    settling: RefCell<BTreeSet<u64>>,
+    /// Proposed targets.
+    checked: RefCell<BTreeMap<String, adopt::Checked>>,
+    /// Proposals of commands that this process carries out.
+    own_proposals: RefCell<BTreeSet<String>>,
 }
 
 /// A running service.
@@ -55,6 +76,8 @@ struct Running {
 pub(super) struct RestoredServices {
     file: Option<StateFile>,
     book: set::Services,
+    mark: FleetMark,
+    pub(super) fleet: Option<Rc<Fleet>>,
     built: BTreeMap<String, (Arc<Gate>, Built, Option<Built>)>,
     pub(super) attached: Attached,
 }
@@ -66,15 +89,27 @@ pub(super) struct RestoredServices {
 /// services are deployed then.
 pub(super) fn restore(config: &Config) -> Result<RestoredServices, StartError> {
     let file = state_file(config);
-    let book = match file.as_ref().map(StateFile::load) {
-        Some(Ok(book)) => book,
+    let (mut book, mark) = match file.as_ref().map(StateFile::load) {
+        Some(Ok(loaded)) => loaded,
         Some(Err(error)) => {
             tracing::error!(%error, "cannot restore the deployed services");
-            set::Services::default()
+            Default::default()
         }
-        None => set::Services::default(),
+        None => Default::default(),
     };
-    let mut restored = RestoredServices { file, book, built: BTreeMap::new(), attached: Attached::default() };
+    let mut mark = mark.unwrap_or_default();
+    let is_new = mark.fleet.is_empty() && book.iter().next().is_none();
+    // Those of another fleet are taken over later, with care.
+    let is_ours =
+        |shared: &SharedServices| is_new || (shared.fleet == mark.fleet && shared.version >= mark.version);
+    if let Some(shared) = shared_at_start(config)?.filter(is_ours) {
+        mark = shared.mark();
+        book = shared.records.into_values().map(|record| record.service).collect();
+    }
+    let fleet =
+        config.store.as_ref().map(Fleet::new).transpose().map_err(|error| format!("store: {error}"))?;
+    let (built, attached) = (BTreeMap::new(), Attached::default());
+    let mut restored = RestoredServices { file, book, mark, fleet, built, attached };
     for service in restored.book.iter() {
         let name = &service.name;
         let made = |error: ServiceError| format!("the service {name:?} of the state file: {error}");
@@ -89,6 +124,18 @@ pub(super) fn restore(config: &Config) -> Result<RestoredServices, StartError> {
     }
     restored.attached.check(config)?;
     Ok(restored)
+}
+
+/// The services that the fleet has now; `None` if there is none, or the store is away.
+fn shared_at_start(config: &Config) -> Result<Option<SharedServices>, StartError> {
+    let Some(store) = &config.store else { return Ok(None) };
+    // On this thread: another one would keep privileges that this one drops later.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| format!("the store cannot be asked: {error}"))?;
+    let shared = runtime.block_on(fleet::first(store));
+    // A lookup of a name, which cannot be cancelled, may still run.
+    runtime.shutdown_background();
+    Ok(shared)
 }
 
 /// The file that the configuration names, otherwise one in systemd's state directory.
@@ -132,7 +179,14 @@ impl Services {
             book: RefCell::new(restored.book),
             running: RefCell::new(running.collect()),
             turn: Mutex::default(),
+            fleet: restored.fleet,
+            shared: Shared { mark: RefCell::new(restored.mark), ..Shared::default() },
         }
+    }
+
+    /// The fleet that they are of.
+    pub(in crate::server) fn fleet(&self) -> Option<&Rc<Fleet>> {
+        self.fleet.as_ref()
     }
 
     fn list(&self) -> ListResponse {
@@ -152,10 +206,20 @@ impl Services {
     }
 
     async fn resume(&self, name: &str) -> Result<(), ServiceError> {
-        self.set_gate(name, Pause::default()).await
+        match &self.fleet {
+            Some(fleet) => {
+                let what = (name, "resumption");
+                self.hold_everywhere(fleet, what, GoDuration::default(), Pause::default()).await
+            }
+            None => self.set_gate(name, Pause::default()).await,
+        }
     }
 
     async fn hold(&self, name: &str, pause: Pause, drain: GoDuration) -> Result<(), ServiceError> {
+        if let Some(fleet) = &self.fleet {
+            let what = if pause.state == PauseState::Paused { "pause" } else { "stop" };
+            return self.hold_everywhere(fleet, (name, what), drain, pause).await;
+        }
         self.set_gate(name, pause).await?;
         let slots: Vec<_> = {
             let running = self.running.borrow();
@@ -181,6 +245,9 @@ impl Services {
     }
 
     async fn remove(&self, name: &str) -> Result<(), ServiceError> {
+        if let Some(fleet) = &self.fleet {
+            return self.remove_everywhere(fleet, name).await;
+        }
         let _turn = self.turn.lock().await;
         let mut book = self.book.borrow().clone();
         book.remove(name)?;
@@ -208,13 +275,16 @@ impl Services {
     }
 
     async fn set_rollout(&self, name: &str, rollout: Option<Rollout>) -> Result<(), ServiceError> {
-        let _turn = self.turn.lock().await;
-        let service = self.get(name)?;
-        if rollout.is_some() && !service.has_rollout() {
-            return Err(ServiceError::RolloutTargetNotSet);
+        if let Some(fleet) = &self.fleet {
+            let set = |service: &mut Service| set_rollout_of(service, rollout.clone());
+            let what = (name, "rollout setting");
+            return self.change_everywhere(fleet, what, GoDuration::default(), set).await;
         }
+        let _turn = self.turn.lock().await;
+        let mut service = self.get(name)?;
+        set_rollout_of(&mut service, rollout)?;
         let mut book = self.book.borrow().clone();
-        book.set(Service { rollout_controller: rollout, ..service });
+        book.set(service);
         self.save(book).await?;
         self.attach().await
     }
@@ -223,8 +293,9 @@ impl Services {
     async fn save(&self, book: set::Services) -> Result<(), ServiceError> {
         if let Some(file) = self.file.clone() {
             let kept = book.clone();
+            let mark = self.fleet.as_ref().map(|_| self.shared.mark.borrow().clone());
             // A disk that stalls must not stall the control plane.
-            let saved = tokio::task::spawn_blocking(move || file.save(&kept)).await;
+            let saved = tokio::task::spawn_blocking(move || file.save(&kept, mark.as_ref())).await;
             saved.map_err(std::io::Error::other)??;
         }
         self.book.replace(book);
@@ -247,4 +318,12 @@ impl Services {
         }
         Ok(attached)
     }
+}
+
+fn set_rollout_of(service: &mut Service, rollout: Option<Rollout>) -> Result<(), ServiceError> {
+    if rollout.is_some() && !service.has_rollout() {
+        return Err(ServiceError::RolloutTargetNotSet);
+    }
+    service.rollout_controller = rollout;
+    Ok(())
 }

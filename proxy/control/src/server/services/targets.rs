@@ -6,11 +6,12 @@ use sluice_core::cluster::Cluster;
 use sluice_core::service::adjust::{self, Change, adjusted};
 use sluice_core::service::api::Done;
 use sluice_core::service::compile::Group;
+use sluice_core::service::duration::GoDuration;
 use sluice_core::service::error::ServiceError;
 use sluice_core::service::model::Service;
 
-use super::Services;
 use super::slots::ActiveSlot;
+use super::{Running, Services};
 
 /// The note about a change that no file stores.
 const PASSING: &str =
@@ -25,6 +26,15 @@ impl Services {
         change: Result<Change, ServiceError>,
     ) -> Result<Done, ServiceError> {
         let change = change?;
+        if let Some(fleet) = self.fleet.as_ref().filter(|_| self.get(name).is_ok()) {
+            let changed = |service: &mut Service| {
+                *service = adjusted(service, target, change)?;
+                Ok(())
+            };
+            let what = (name, "adjustment");
+            self.change_everywhere(fleet, what, GoDuration::default(), changed).await?;
+            return Ok(Done::default());
+        }
         let _turn = self.turn.lock().await;
         match self.get(name) {
             Ok(service) => self.adjust_service(&service, target, change).await,
@@ -42,14 +52,8 @@ impl Services {
         let mut book = self.book.borrow().clone();
         book.set(service.clone());
         self.save(book).await?;
-        let running = self.running.borrow();
-        let Some(running) = running.get(&service.name) else { return Ok(Done::default()) };
-        let name = adjust::name(target);
-        let sides = [(Group::Active, Some(&running.active)), (Group::Rollout, running.rollout.as_ref())];
-        for (group, kept) in sides {
-            let adjustment = group.adjusted(&service).get(&name).copied().unwrap_or_default();
-            let clusters = kept.into_iter().flat_map(ActiveSlot::clusters);
-            clusters.for_each(|cluster| cluster.adjust(&name, adjustment));
+        if let Some(running) = self.running.borrow().get(&service.name) {
+            apply(&service, running);
         }
         Ok(Done::default())
     }
@@ -73,6 +77,23 @@ impl Services {
         }
         cluster.adjust(target, change.of(cluster.adjustment(target)));
         Ok(Done { note: Some(format!("{name} {PASSING}")) })
+    }
+}
+
+/// Adjusts the targets of a running service.
+pub(super) fn apply(service: &Service, running: &Running) {
+    let sides = [
+        ([Group::Active, Group::ActiveReaders], Some(&running.active)),
+        ([Group::Rollout, Group::RolloutReaders], running.rollout.as_ref()),
+    ];
+    for (groups, slot) in sides {
+        let targets =
+            groups.iter().flat_map(|group| group.targets(service)).map(|target| adjust::name(target));
+        for target in targets {
+            let adjustment = groups[0].adjusted(service).get(&target).copied().unwrap_or_default();
+            let clusters = slot.into_iter().flat_map(ActiveSlot::clusters);
+            clusters.for_each(|cluster| cluster.adjust(&target, adjustment));
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! here, in its order.
 
 mod deploy;
+mod fleet;
 mod go;
 mod rollout;
 mod table;
@@ -19,6 +20,7 @@ use std::path::Path;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use sluice_control::commands::{self, ClientError};
+use sluice_control::fleet::FleetView;
 use sluice_core::service::api::{ApiError, Done, ListResponse, PauseRequest, StopRequest, path};
 use sluice_core::service::duration::GoDuration;
 
@@ -63,6 +65,9 @@ pub(crate) enum ServiceCommand {
 pub(crate) struct ListArgs {
     #[arg(hide = true)]
     surplus: Vec<String>,
+    /// List the members of the fleet
+    #[arg(long)]
+    fleet: bool,
     #[command(flatten)]
     control: ControlArgs,
 }
@@ -134,9 +139,12 @@ impl ServiceCommand {
                 let (service, request) = args.request()?;
                 Ok(post(service, "deploy", &request))
             }
-            Self::List(ListArgs { surplus, .. }) => match surplus.first() {
+            Self::List(ListArgs { surplus, fleet, .. }) => match surplus.first() {
                 Some(surplus) => Err(format!("unknown command {surplus:?} for \"{program} list\"").into()),
-                None => Ok(Asked { method: "GET", path: "/v1/services".to_owned(), body: String::new() }),
+                None => {
+                    let path = if *fleet { commands::FLEET } else { "/v1/services" };
+                    Ok(Asked { method: "GET", path: path.to_owned(), body: String::new() })
+                }
             },
             Self::Remove(NameArgs { service, .. }) => {
                 let path = path(one_service(service)?, "");
@@ -177,6 +185,10 @@ impl ServiceCommand {
         let Asked { method, path, body } = self.asked(program).map_err(|error| vec![error.to_string()])?;
         let answer = commands::request(socket, method, &path, body).map_err(|error| refused(&error))?;
         match self {
+            Self::List(ListArgs { fleet: true, .. }) => match serde_json::from_value::<FleetView>(answer) {
+                Ok(view) => Ok(fleet::table(&view)),
+                Err(error) => Err(vec![format!("the list cannot be read: {error}")]),
+            },
             Self::List(_) => match serde_json::from_value::<ListResponse>(answer) {
                 Ok(response) => Ok(table::table(&response, is_coloured(program))),
                 Err(error) => Err(vec![format!("the list cannot be read: {error}")]),

@@ -12,8 +12,9 @@ use sluice_testkit::pinned;
 use sluice_testkit::process::{Process, bound, free_ports};
 use sluice_testkit::workspace;
 
+use super::super::etcd::{POLL, TRIES, curl};
 use super::super::site::local;
-use super::{Applications, POLL, Scene, TRIES, curl};
+use super::{Applications, Scene};
 
 /// # Errors
 /// A request has failed, or sluice does not use what Consul has.

@@ -7,22 +7,21 @@ pub(super) mod etcd;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::process::Stdio;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
-use sluice_testkit::process::{Process, bound, free_ports};
+use sluice_testkit::process::{Process, free_ports};
 use sluice_testkit::{metrics, workspace};
 
 use super::encodings::nginx;
+use super::etcd::{POLL, TRIES};
 use super::load::{Judge, Load, MANY};
 use super::site::{Site, local};
 
 /// Servers that answer with their port.
-const APPLICATIONS: usize = 4;
+pub(super) const APPLICATIONS: usize = 4;
 const NGINX: &str = "daemon off; pid @FOLDER@/nginx.pid; error_log stderr; worker_processes 1; @USER@
 events {}
 http {
@@ -31,9 +30,6 @@ http {
     server { @LISTEN@ location / { return 200 $server_port; } }
 }
 ";
-
-const POLL: Duration = Duration::from_millis(50);
-const TRIES: u32 = 600;
 
 /// A sluice that finds its endpoints, nginx on several ports, and load.
 struct Scene {
@@ -45,8 +41,8 @@ struct Scene {
 }
 
 /// Servers that answer with their ports. The source knows them before sluice starts.
-struct Applications {
-    ports: [u16; APPLICATIONS],
+pub(super) struct Applications {
+    pub(super) ports: [u16; APPLICATIONS],
     _nginx: Process,
 }
 
@@ -66,7 +62,11 @@ impl Judge for Ports {
 }
 
 impl Applications {
-    fn start(name: &str) -> Result<Self> {
+    /// Starts them.
+    ///
+    /// # Errors
+    /// They do not start.
+    pub(super) fn start(name: &str) -> Result<Self> {
         let ports: [u16; APPLICATIONS] = free_ports(Ipv4Addr::LOCALHOST.into())?;
         let folder = workspace::scratch("operate")?.join(format!("{name}-nginx"));
         fs::create_dir_all(&folder)?;
@@ -75,7 +75,8 @@ impl Applications {
         Ok(Self { ports, _nginx: nginx })
     }
 
-    fn address(&self, number: usize) -> String {
+    /// Where one of them is.
+    pub(super) fn address(&self, number: usize) -> String {
         local(self.ports[number]).to_string()
     }
 }
@@ -133,16 +134,4 @@ impl Scene {
         self.site.sluice.stop()?;
         Ok(said)
     }
-}
-
-/// The response to a request of curl, with a body if there is one. Fails as curl does with `--fail`.
-fn curl(method: &str, url: &str, body: Option<&Value>) -> Result<String> {
-    let mut command = bound("curl");
-    command.args(["--silent", "--show-error", "--fail", "--noproxy", "*", "--max-time", "5", "-X", method]);
-    if let Some(body) = body {
-        command.arg("-d").arg(body.to_string());
-    }
-    let output = command.arg(url).stdin(Stdio::null()).output().context("curl")?;
-    ensure!(output.status.success(), "{url}: {}", String::from_utf8_lossy(&output.stderr).trim());
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::error::SourceError;
+use super::error::RemoteError;
 use super::http::{Answer, Lines};
 
 /// After this time, the list is read again: lines may be missing because nothing happens, or because their server is cut
@@ -15,7 +15,7 @@ const LIST_PACE: Duration = Duration::from_secs(1);
 
 /// The lines of a server, if they have begun.
 #[derive(Default)]
-pub(super) struct ChangeStream {
+pub(crate) struct ChangeStream {
     lines: Option<(Lines, Instant)>,
     begun: Option<Instant>,
 }
@@ -26,7 +26,7 @@ impl ChangeStream {
     ///
     /// # Errors
     /// The connection is lost, or a line is too long.
-    pub(super) async fn next(&mut self) -> Result<Option<Vec<String>>, SourceError> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Vec<String>>, RemoteError> {
         if let Some((lines, until)) = &mut self.lines
             && let Ok(first) = timeout_at(*until, lines.next()).await
             && let Some(first) = first?
@@ -45,14 +45,14 @@ impl ChangeStream {
     }
 
     /// From now on, changes are in this answer.
-    pub(super) fn begin(&mut self, answer: Answer) {
+    pub(crate) fn begin(&mut self, answer: Answer) {
         let now = Instant::now();
         self.lines = Some((answer.lines(), now + LIFE));
         self.begun = Some(now);
     }
 
     /// Reads the list next.
-    pub(super) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.lines = None;
     }
 }

@@ -16,7 +16,7 @@ use sluice_core::tls::{crypto, system_roots};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::error::SourceError;
+use super::error::RemoteError;
 use crate::outbound::{self, Connection, with_causes};
 
 /// To connect, and to begin an answer that does not wait for a change.
@@ -31,7 +31,7 @@ const ERROR_BYTES_MAX: usize = 300;
 const SECRET_BYTES_MAX: u64 = 64 << 10;
 
 /// The servers of a source, of which one is used.
-pub(super) struct Servers {
+pub(crate) struct Servers {
     urls: Vec<HttpUrl>,
     current: usize,
     tls: Option<Arc<ClientConfig>>,
@@ -54,11 +54,11 @@ impl Servers {
     ///
     /// # Errors
     /// A file cannot be used.
-    pub(super) fn new(
+    pub(crate) fn new(
         urls: Vec<HttpUrl>,
         ca_file: Option<&Path>,
         certificate: Option<&ClientCertificate>,
-    ) -> Result<Self, SourceError> {
+    ) -> Result<Self, RemoteError> {
         let is_needed = urls.iter().any(|url| url.tls);
         let tls = is_needed.then(|| client_config(ca_file, certificate)).transpose()?.map(Arc::new);
         let current = fastrand::usize(..urls.len().max(1));
@@ -66,7 +66,7 @@ impl Servers {
     }
 
     /// Uses another one from now on.
-    pub(super) fn rotate(&mut self) {
+    pub(crate) fn rotate(&mut self) {
         self.current = self.current.wrapping_add(1);
     }
 
@@ -74,12 +74,12 @@ impl Servers {
     ///
     /// # Errors
     /// There is no answer, or its status is not 200.
-    pub(super) async fn get(
+    pub(crate) async fn get(
         &self,
         target: &str,
         headers: &HeaderMap,
         patience: Duration,
-    ) -> Result<Answer, SourceError> {
+    ) -> Result<Answer, RemoteError> {
         self.send(Request::get(target), headers, Bytes::new(), patience).await
     }
 
@@ -87,13 +87,39 @@ impl Servers {
     ///
     /// # Errors
     /// As [`Self::get`].
-    pub(super) async fn post(
+    pub(crate) async fn post(
         &self,
         target: &str,
         headers: &HeaderMap,
         body: Bytes,
-    ) -> Result<Answer, SourceError> {
+    ) -> Result<Answer, RemoteError> {
         self.send(Request::post(target), headers, body, PATIENCE).await
+    }
+
+    /// Replaces something, and returns the status as well: it says more than whether it is done.
+    ///
+    /// # Errors
+    /// There is no answer.
+    pub(crate) async fn put(
+        &self,
+        target: &str,
+        headers: &HeaderMap,
+        body: Bytes,
+    ) -> Result<Answer, RemoteError> {
+        self.ask(Request::put(target), headers, body, PATIENCE).await
+    }
+
+    /// As [`Self::get`], whatever the status.
+    ///
+    /// # Errors
+    /// There is no answer.
+    pub(crate) async fn look(
+        &self,
+        target: &str,
+        headers: &HeaderMap,
+        patience: Duration,
+    ) -> Result<Answer, RemoteError> {
+        self.ask(Request::get(target), headers, Bytes::new(), patience).await
     }
 
     async fn send(
@@ -102,7 +128,22 @@ impl Servers {
         headers: &HeaderMap,
         body: Bytes,
         patience: Duration,
-    ) -> Result<Answer, SourceError> {
+    ) -> Result<Answer, RemoteError> {
+        let answer = self.ask(request, headers, body, patience).await?;
+        let url = self.urls.get(self.current % self.urls.len().max(1));
+        answer.good().await.map_err(|error| match url {
+            Some(url) => format!("{url}: {error}").into(),
+            None => error,
+        })
+    }
+
+    async fn ask(
+        &self,
+        request: http::request::Builder,
+        headers: &HeaderMap,
+        body: Bytes,
+        patience: Duration,
+    ) -> Result<Answer, RemoteError> {
         let url = self.urls.get(self.current % self.urls.len().max(1)).ok_or("no server is configured")?;
         let said = |error: &dyn std::error::Error| format!("{url}: {}", with_causes(error));
         let late = |_| format!("{url}: no answer in time");
@@ -116,7 +157,7 @@ impl Servers {
             into.extend(headers.clone());
         }
         let request = request.body(Full::new(body)).map_err(|error| said(&error))?;
-        let answer = exchange(stream.map_err(|error| said(&error))?, request, patience).await;
+        let answer = ask(stream.map_err(|error| said(&error))?, request, patience).await;
         answer.map_err(|error| format!("{url}: {error}").into())
     }
 }
@@ -129,26 +170,46 @@ pub(crate) async fn exchange(
     stream: Connection,
     request: Request<Full<Bytes>>,
     patience: Duration,
-) -> Result<Answer, SourceError> {
+) -> Result<Answer, RemoteError> {
+    ask(stream, request, patience).await?.good().await
+}
+
+async fn ask(
+    stream: Connection,
+    request: Request<Full<Bytes>>,
+    patience: Duration,
+) -> Result<Answer, RemoteError> {
     let said = |error: hyper::Error| with_causes(&error);
     let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await.map_err(said)?;
     let connection = tokio::spawn(async move { _ = connection.await });
     let response = timeout(patience, sender.send_request(request)).await;
-    let response = response.map_err(|_| SourceError::from("no answer in time"))?.map_err(said)?;
-    let answer = Answer { response, connection };
-    match answer.response.status() {
-        StatusCode::OK => Ok(answer),
-        status => {
-            let body = answer.beginning(ERROR_BYTES_MAX).await;
-            let detail: String = body.chars().filter(|one| !one.is_control()).collect();
-            Err(format!("status {status} {detail}").into())
-        }
-    }
+    let response = response.map_err(|_| RemoteError::from("no answer in time"))?.map_err(said)?;
+    Ok(Answer { response, connection })
 }
 
 impl Answer {
+    /// Its status.
+    pub(crate) fn status(&self) -> StatusCode {
+        self.response.status()
+    }
+
+    /// Itself, if its status is 200.
+    ///
+    /// # Errors
+    /// Its status, and how it begins.
+    pub(crate) async fn good(self) -> Result<Self, RemoteError> {
+        match self.status() {
+            StatusCode::OK => Ok(self),
+            status => {
+                let body = self.beginning(ERROR_BYTES_MAX).await;
+                let detail: String = body.chars().filter(|one| !one.is_control()).collect();
+                Err(format!("status {status} {detail}").into())
+            }
+        }
+    }
+
     /// A field of its head.
-    pub(super) fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.response.headers().get(name)?.to_str().ok()
     }
 
@@ -156,11 +217,11 @@ impl Answer {
     ///
     /// # Errors
     /// It is too long, or ends early.
-    pub(crate) async fn whole(self) -> Result<String, SourceError> {
+    pub(crate) async fn whole(self) -> Result<String, RemoteError> {
         self.text(BYTES_MAX).await
     }
 
-    async fn text(mut self, most: usize) -> Result<String, SourceError> {
+    async fn text(mut self, most: usize) -> Result<String, RemoteError> {
         let body = Limited::new(self.response.body_mut(), most).collect();
         let body = timeout(PATIENCE, body).await.map_err(|_| "the answer does not end in time".to_owned())?;
         let bytes = body.map_err(|error| with_causes(&*error))?.to_bytes();
@@ -196,7 +257,7 @@ impl Lines {
     ///
     /// # Errors
     /// The connection is lost, or the line is too long.
-    pub(crate) async fn next(&mut self) -> Result<Option<String>, SourceError> {
+    pub(crate) async fn next(&mut self) -> Result<Option<String>, RemoteError> {
         let mut looked = 0;
         loop {
             if let Some(end) = memchr::memchr(b'\n', &self.buffer[looked..]) {
@@ -226,10 +287,10 @@ impl Lines {
     }
 }
 
-fn client_config(
+pub(crate) fn client_config(
     ca_file: Option<&Path>,
     certificate: Option<&ClientCertificate>,
-) -> Result<ClientConfig, SourceError> {
+) -> Result<ClientConfig, RemoteError> {
     let roots = match ca_file {
         None => system_roots().map_err(|error| error.to_string())?,
         Some(path) => {
@@ -253,8 +314,8 @@ fn client_config(
         .map_err(|error| format!("{}: {error}", cert.display()).into())
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, SourceError> {
-    let said = |error| SourceError::from(format!("{}: {error}", path.display()));
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, RemoteError> {
+    let said = |error| RemoteError::from(format!("{}: {error}", path.display()));
     CertificateDer::pem_file_iter(path).map_err(said)?.collect::<Result<_, _>>().map_err(said)
 }
 
@@ -262,8 +323,8 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, SourceError
 ///
 /// # Errors
 /// The file cannot be read, or is empty.
-pub(super) fn secret(path: &Path) -> Result<String, SourceError> {
-    let said = |error: &dyn std::fmt::Display| SourceError::from(format!("{}: {error}", path.display()));
+pub(crate) fn secret(path: &Path) -> Result<String, RemoteError> {
+    let said = |error: &dyn std::fmt::Display| RemoteError::from(format!("{}: {error}", path.display()));
     let read = sluice_core::durable::read(path, SECRET_BYTES_MAX).map_err(|error| said(&error))?;
     let text = String::from_utf8(read.unwrap_or_default()).map_err(|error| said(&error.utf8_error()))?;
     let text = text.trim();
@@ -274,11 +335,11 @@ pub(super) fn secret(path: &Path) -> Result<String, SourceError> {
 ///
 /// # Errors
 /// The value has bytes that a field cannot have.
-pub(super) fn add_secret(
+pub(crate) fn add_secret(
     headers: &mut HeaderMap,
     name: &'static str,
     value: &str,
-) -> Result<(), SourceError> {
+) -> Result<(), RemoteError> {
     let mut value =
         http::HeaderValue::from_str(value).map_err(|_| format!("the secret for {name} has invalid bytes"))?;
     value.set_sensitive(true);

@@ -1,0 +1,158 @@
+//! What each member says of itself, and what is still missing before a change is everywhere.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::view::Traffic;
+
+/// Stands for all services in [`Report::failed`].
+pub(crate) const ALL: &str = "*";
+
+/// What a member says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Report {
+    /// The version of sluice.
+    pub(crate) release: String,
+    /// When it started, in seconds of Unix time.
+    pub(crate) since: u64,
+    /// The version of the services that it serves.
+    pub(crate) applied: u64,
+    /// The version after which no request is at targets that were replaced.
+    pub(crate) settled: u64,
+    /// What it has found of proposed targets, by proposal.
+    pub(crate) ready: BTreeMap<String, Readiness>,
+    /// Services that it cannot serve as they are, and why.
+    pub(crate) failed: BTreeMap<String, String>,
+    /// What goes through it.
+    pub(crate) traffic: Traffic,
+}
+
+/// What a member has found of proposed targets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Readiness {
+    /// They are healthy.
+    Healthy,
+    /// They cannot be used.
+    Unusable {
+        error: String,
+        #[serde(default)]
+        details: Vec<String>,
+    },
+}
+
+/// Members by their keys: name, `/`, and a number of the process.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Members(pub(crate) BTreeMap<String, Report>);
+
+/// What is missing before all members have done something.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Missing {
+    /// Members that have failed, and why.
+    pub(crate) failed: Vec<String>,
+    /// Members that have not answered.
+    pub(crate) silent: BTreeSet<String>,
+}
+
+impl Members {
+    /// From what the store has. A report of a later version is as good as one that says nothing.
+    pub(crate) fn of(said: &BTreeMap<String, Vec<u8>>) -> Self {
+        let read = |(key, said): (&String, &Vec<u8>)| {
+            (key.clone(), serde_json::from_slice(said).unwrap_or_default())
+        };
+        Self(said.iter().map(read).collect())
+    }
+
+    /// The names.
+    pub(crate) fn names(&self) -> BTreeSet<String> {
+        self.0.keys().map(|key| name_of(key).to_owned()).collect()
+    }
+
+    /// Which of them, and of those `expected` before, have not yet checked the targets of a proposal.
+    pub(crate) fn without_check(&self, proposal: &str, expected: &BTreeSet<String>) -> Missing {
+        let mut missing = self.gone(expected);
+        for (key, report) in &self.0 {
+            let name = name_of(key);
+            match report.ready.get(proposal) {
+                Some(Readiness::Healthy) => {}
+                Some(Readiness::Unusable { error, details }) if details.is_empty() => {
+                    missing.failed.push(format!("{name}: {error}"));
+                }
+                Some(Readiness::Unusable { details, .. }) => {
+                    missing.failed.extend(details.iter().map(|detail| format!("{name}: {detail}")));
+                }
+                None => drop(missing.silent.insert(name.to_owned())),
+            }
+        }
+        missing
+    }
+
+    /// Which of them, and of those `expected` before, do not yet serve a version of a service, or have requests at what
+    /// it replaced.
+    pub(crate) fn without(&self, version: u64, service: &str, expected: &BTreeSet<String>) -> Missing {
+        let mut missing = self.gone(expected);
+        for (key, report) in &self.0 {
+            let name = name_of(key);
+            if report.settled < version {
+                missing.silent.insert(name.to_owned());
+            } else if let Some(error) = report.failed.get(service).or(report.failed.get(ALL)) {
+                missing.failed.push(format!("{name}: {error}"));
+            }
+        }
+        missing
+    }
+
+    fn gone(&self, expected: &BTreeSet<String>) -> Missing {
+        let silent = expected.difference(&self.names()).cloned().collect();
+        Missing { failed: Vec::new(), silent }
+    }
+}
+
+impl Missing {
+    /// Whether nothing is missing.
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.failed.is_empty() && self.silent.is_empty()
+    }
+}
+
+/// The name of a member, without the number of its process.
+pub(crate) fn name_of(key: &str) -> &str {
+    key.split('/').next().unwrap_or(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(settled: u64) -> Report {
+        Report { settled, ..Report::default() }
+    }
+
+    #[test]
+    fn members_that_were_there_are_missed() {
+        let members = Members([("a/1".to_owned(), report(3)), ("b/1".to_owned(), report(2))].into());
+        let expected = ["a", "c"].map(str::to_owned).into();
+        let missing = members.without(3, "web", &expected);
+        assert_eq!(missing.silent, ["b", "c"].map(str::to_owned).into());
+        assert!(members.without(2, "web", &["a".to_owned()].into()).is_nothing());
+    }
+
+    #[test]
+    fn a_member_that_was_replaced_counts_once_all_its_processes_are_there() {
+        let members = Members([("a/1".to_owned(), report(2)), ("a/2".to_owned(), report(3))].into());
+        assert_eq!(members.without(3, "web", &BTreeSet::new()).silent, ["a".to_owned()].into());
+    }
+
+    #[test]
+    fn what_failed_is_named_with_its_member() {
+        let failed = Report { failed: [("web".to_owned(), "no".to_owned())].into(), ..report(1) };
+        let details = vec!["10.0.0.1:80: refused".to_owned()];
+        let unusable = Readiness::Unusable { error: "unhealthy".to_owned(), details };
+        let checked = Report { ready: [("p".to_owned(), unusable)].into(), ..Report::default() };
+        let members = Members([("a/1".to_owned(), failed), ("b/1".to_owned(), checked)].into());
+        assert_eq!(members.without(1, "web", &BTreeSet::new()).failed, ["a: no"]);
+        assert_eq!(members.without_check("p", &BTreeSet::new()).failed, ["b: 10.0.0.1:80: refused"]);
+    }
+}

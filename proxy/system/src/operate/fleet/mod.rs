@@ -1,0 +1,173 @@
+//! Three sluices that share services by a store, under load, while the store fails and comes back.
+
+mod scene;
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+
+use anyhow::{Result, bail, ensure};
+use data_encoding::BASE64;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+use sluice_testkit::pinned;
+use sluice_testkit::process::{Process, bound, free_ports};
+use sluice_testkit::workspace;
+
+use super::etcd::{Etcd, MEMBERS, curl};
+use super::site::local;
+use scene::Scene;
+
+const PREFIX: &str = "/sluice/fleet/";
+/// Deploys in a row, from one member after the other.
+const DEPLOYS: usize = 50;
+
+/// # Errors
+/// A request has failed, a member serves something else than the others, or a change without a majority is not refused.
+pub(super) fn over_etcd(binary: &Path) -> Result<String> {
+    // Small, so that it can be filled.
+    let mut etcd = Etcd::start("fleet-etcd", &["--quota-backend-bytes", "16777216"])?;
+    let store = json!({"etcd": {"endpoints": etcd.urls(), "prefix": PREFIX}});
+    let mut scene = Scene::start("fleet-etcd", binary, &store)?;
+    scene.deploy_many(DEPLOYS)?;
+    scene.hold_and_resume()?;
+    scene.two_operators()?;
+    scene.unhealthy_targets_change_nothing()?;
+
+    let leader = etcd.leader()?;
+    etcd.kill(leader)?;
+    scene.deploy_until_accepted()?;
+    let second = (leader + 1) % MEMBERS;
+    // It accepts connections, and says nothing.
+    etcd.signal(second, Signal::SIGSTOP)?;
+    scene.is_refused()?;
+    scene.restart_member(0)?;
+    etcd.signal(second, Signal::SIGCONT)?;
+    scene.deploy_until_accepted()?;
+    etcd.run(leader)?;
+    scene.deploy_until_accepted()?;
+
+    for member in 0..MEMBERS {
+        etcd.kill(member)?;
+    }
+    scene.is_refused()?;
+    for member in 0..MEMBERS {
+        etcd.run(member)?;
+    }
+    scene.deploy_until_accepted()?;
+
+    fill(&etcd)?;
+    scene.is_refused()?;
+    make_room(&etcd)?;
+    scene.deploy_until_accepted()?;
+
+    etcd.insist("all keys are deleted", |etcd| {
+        let range = [PREFIX, "/sluice/fleet0"].map(|text| BASE64.encode(text.as_bytes()));
+        etcd.ask("/v3/kv/deleterange", &json!({"key": range[0], "range_end": range[1]}))
+    })?;
+    scene.deploy_until_accepted()?;
+    scene.finish()
+}
+
+/// Puts values until there is no room: etcd refuses every change then.
+fn fill(etcd: &Etcd) -> Result<()> {
+    // As much as a command line takes.
+    let value = "x".repeat(64 << 10);
+    for number in 0..1024 {
+        if let Err(error) = etcd.put(&format!("/filling/{number}"), &value) {
+            ensure!(number > 100, "etcd does not take value {number}: {error}");
+            return Ok(());
+        }
+    }
+    bail!("etcd has taken 64 MiB with a quota of 16")
+}
+
+/// Removes what fills it, and tells every member that there is room.
+fn make_room(etcd: &Etcd) -> Result<()> {
+    let range = ["/filling/", "/filling0"].map(|text| BASE64.encode(text.as_bytes()));
+    let deleted = etcd.ask("/v3/kv/deleterange", &json!({"key": range[0], "range_end": range[1]}))?;
+    etcd.ask("/v3/kv/compaction", &json!({"revision": deleted["header"]["revision"], "physical": true}))?;
+    for url in etcd.urls() {
+        curl("POST", &format!("{url}/v3/maintenance/defragment"), Some(&json!({})))?;
+    }
+    let alarms = etcd.ask("/v3/maintenance/alarm", &json!({"action": "GET"}))?;
+    for alarm in alarms["alarms"].as_array().cloned().unwrap_or_default() {
+        let alarm = json!({"action": "DEACTIVATE", "memberID": alarm["memberID"], "alarm": alarm["alarm"]});
+        etcd.ask("/v3/maintenance/alarm", &alarm)?;
+    }
+    Ok(())
+}
+
+/// # Errors
+/// As for [`over_etcd`].
+pub(super) fn over_redis(binary: &Path) -> Result<String> {
+    let [port] = free_ports(Ipv4Addr::LOCALHOST.into())?;
+    let start = || -> Result<Process> {
+        let mut command = bound("redis-server");
+        // In memory alone: it forgets everything when it ends.
+        command.args([
+            "--port",
+            &port.to_string(),
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+        ]);
+        let log = workspace::scratch("logs")?.join("fleet-redis.log");
+        let mut redis = Process::start("redis-server", &mut command, log, Signal::SIGTERM)?;
+        redis.wait_ready(local(port))?;
+        Ok(redis)
+    };
+    let redis = start()?;
+    let store = json!({"redis": {"address": local(port), "prefix": "fleet:"}});
+    let mut scene = Scene::start("fleet-redis", binary, &store)?;
+    scene.deploy_many(DEPLOYS)?;
+    scene.hold_and_resume()?;
+    scene.two_operators()?;
+    scene.unhealthy_targets_change_nothing()?;
+    kill(Pid::from_raw(i32::try_from(redis.pid())?), Signal::SIGKILL)?;
+    drop(redis);
+    scene.is_refused()?;
+    scene.restart_member(0)?;
+    let _redis = start()?;
+    scene.deploy_until_accepted()?;
+    scene.finish()
+}
+
+/// # Errors
+/// As for [`over_etcd`].
+pub(super) fn over_consul(binary: &Path) -> Result<String> {
+    let program = pinned::tool("consul")?;
+    let [http, server, lan, wan] = free_ports(Ipv4Addr::LOCALHOST.into())?;
+    let url = format!("http://{}", local(http));
+    let start = || -> Result<Process> {
+        let mut command = bound(&program);
+        command.args(["agent", "-dev", "-bind", "127.0.0.1", "-dns-port", "-1", "-grpc-port", "-1"]);
+        command.args(["-grpc-tls-port", "-1", "-http-port", &http.to_string()]);
+        command.args(["-server-port", &server.to_string(), "-serf-lan-port", &lan.to_string()]);
+        command.args(["-serf-wan-port", &wan.to_string()]);
+        let log = workspace::scratch("logs")?.join("fleet-consul.log");
+        let mut consul = Process::start("consul", &mut command, log, Signal::SIGTERM)?;
+        consul.wait_ready(local(http))?;
+        Ok(consul)
+    };
+    let agent = start()?;
+    let store = json!({"consul": {"url": url, "prefix": "fleet/"}});
+    let mut scene = Scene::start("fleet-consul", binary, &store)?;
+    scene.deploy_many(DEPLOYS)?;
+    scene.hold_and_resume()?;
+    scene.two_operators()?;
+    scene.unhealthy_targets_change_nothing()?;
+    let known: Value = serde_json::from_str(&curl("GET", &format!("{url}/v1/kv/fleet/state/head"), None)?)?;
+    ensure!(known[0]["Key"] == "fleet/state/head", "{known}");
+    kill(Pid::from_raw(i32::try_from(agent.pid())?), Signal::SIGKILL)?;
+    drop(agent);
+    scene.is_refused()?;
+    scene.restart_member(0)?;
+    // An agent in memory has forgotten everything.
+    let _agent = start()?;
+    scene.deploy_until_accepted()?;
+    scene.finish()
+}
