@@ -46,6 +46,9 @@ pub(super) fn check(config: &Config, problems: &Problems) {
     if let Some(file) = &config.admin_token_file {
         exists(file, &root.key("admin_token_file"), problems);
     }
+    if let Some(file) = config.store.as_ref().and_then(|store| store.key_file.as_ref()) {
+        exists(file, &root.key("store").key("key_file"), problems);
+    }
     if let LogOutput::File(file) = &config.access_log.output {
         parent_exists(file, &root.key("access_log"), problems);
     }

@@ -29,6 +29,8 @@ pub struct Store {
     pub redis: Option<RedisStore>,
     /// What others call this process; `None` is the name of the host.
     pub member: Option<String>,
+    /// A file with the keys that encrypt certificates and the account, one in each line.
+    pub key_file: Option<PathBuf>,
     /// How long others count on a member that the store does not hear from, in milliseconds.
     pub member_ttl_ms: u64,
     /// How long a start waits for the store, in milliseconds.
@@ -85,6 +87,7 @@ keys! { Store, settle has_one_engine {
     consul: None, Optional(map());
     redis: None, Optional(map());
     member: None, Optional(checked(member));
+    key_file: None, Optional(File);
     // The shortest that Consul has. A deploy right after a crash waits as long.
     member_ttl_ms: 10_000, number(1000..=10 * MINUTE_MS);
     // Every store answers within milliseconds, or is away.

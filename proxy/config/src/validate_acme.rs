@@ -8,6 +8,10 @@ use super::{AcmeChallenge, Config, ListenerAcme};
 pub(super) fn check(config: &Config, problems: &Problems) {
     let root = Path::root();
     let dns = config.acme.as_ref().is_some_and(|acme| acme.challenge == AcmeChallenge::Dns01);
+    if config.acme.is_some() && config.store.as_ref().is_some_and(|store| store.key_file.is_none()) {
+        let message = "key_file is missing; write a file with a key that encrypts certificates in the store";
+        problems.add(&root.key("store"), message);
+    }
     if let Some(acme) = &config.acme {
         let path = root.key("acme");
         match &acme.dns_hook {

@@ -41,6 +41,10 @@ const WHOLE: &[(&str, &str)] = &[
         "c.yaml:4: store: member_ttl is shorter than Consul allows; write at least 10s",
     ),
     (
+        "store: {redis: {prefix: a}}\nacme: {terms_agreed: true}",
+        "c.yaml:4: store: key_file is missing; write a file with a key that encrypts certificates in the store",
+    ),
+    (
         "store: {redis: {prefix: a}, member: a b}",
         "c.yaml:4: store.member: \"a b\" is not a name; write up to 64 letters, digits, -, _ and .",
     ),

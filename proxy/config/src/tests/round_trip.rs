@@ -195,7 +195,8 @@ fn address() -> impl Strategy<Value = Address> {
 /// One engine, by a number.
 fn store(number: usize) -> Option<Store> {
     let prefix = format!("sluice-{number}/");
-    let mut store = Store { member: Some("web-1".into()), ..Store::default() };
+    let mut store =
+        Store { member: Some("web-1".into()), key_file: Some("/etc/key".into()), ..Store::default() };
     match number % 4 {
         0 => store.etcd = Some(EtcdSource { prefix, ..EtcdSource::default() }),
         1 => store.consul = Some(ConsulStore { prefix, ..ConsulStore::default() }),

@@ -16,6 +16,7 @@ use tokio::task::spawn_blocking;
 use super::client::{Client, RetryAfter};
 use super::failure::Failure;
 use super::folder::{Folder, Lock};
+use super::shared::{FleetLock, Shared};
 
 /// Maximum bytes of the key file of an external account.
 const HMAC_FILE_BYTES_MAX: u64 = 4096;
@@ -24,9 +25,13 @@ const HMAC_FILE_BYTES_MAX: u64 = 4096;
 pub(super) struct Authority {
     pub(super) config: config::Acme,
     pub(super) folder: Folder,
+    /// What it shares with a fleet.
+    pub(super) shared: Option<Rc<Shared>>,
     session: Mutex<Option<Session>>,
     /// Shared by all running orders.
     lock: RefCell<Weak<Lock>>,
+    /// The same for the fleet.
+    fleet_lock: Mutex<Weak<FleetLock>>,
 }
 
 /// An account that the authority knows.
@@ -43,8 +48,9 @@ struct StoredAccount {
 }
 
 impl Authority {
-    pub(super) fn new(config: config::Acme, folder: Folder) -> Self {
-        Self { config, folder, session: Mutex::default(), lock: RefCell::default() }
+    pub(super) fn new(config: config::Acme, folder: Folder, shared: Option<Rc<Shared>>) -> Self {
+        let (session, lock, fleet_lock) = Default::default();
+        Self { config, folder, shared, session, lock, fleet_lock }
     }
 
     /// Keeps other sluice processes from ordering certificates until every clone of this lock is dropped.
@@ -59,6 +65,22 @@ impl Authority {
         let lock = Rc::new(lock.ok_or_else(Failure::busy)?);
         *self.lock.borrow_mut() = Rc::downgrade(&lock);
         Ok(lock)
+    }
+
+    /// Keeps the other members of the fleet from ordering certificates until every clone of this lock is dropped. What they
+    /// have stored before is known then. `None` without a fleet.
+    ///
+    /// # Errors
+    /// When another member holds the lock, or the store is away.
+    pub(super) async fn lock_fleet(&self) -> Result<Option<Rc<FleetLock>>, Failure> {
+        let Some(shared) = &self.shared else { return Ok(None) };
+        let mut known = self.fleet_lock.lock().await;
+        if let Some(held) = known.upgrade() {
+            return Ok(Some(held));
+        }
+        let lock = Rc::new(shared.lock(&self.folder.authority).await?);
+        *known = Rc::downgrade(&lock);
+        Ok(Some(lock))
     }
 
     /// Returns the account; creates it if there is none. Requires the lock, so that two processes do not create two
@@ -89,6 +111,12 @@ impl Authority {
 
     async fn restored(&self, client: Client) -> Result<Option<Account>, Failure> {
         let folder = self.folder.clone();
+        let shared = self.shared.as_ref().and_then(|shared| shared.account(&self.folder.authority));
+        if let Some(shared) = shared.clone() {
+            let folder = folder.clone();
+            let kept = blocking(move || folder.keep_account(&shared)).await?;
+            kept.map_err(|error| Failure::new(format!("the account cannot be stored: {error}")))?;
+        }
         let kept = blocking(move || folder.account()).await?;
         let Some(bytes) = kept.map_err(|error| Failure::new(error.to_string()))? else {
             return Ok(None);
@@ -99,6 +127,9 @@ impl Authority {
         let credentials = serde_json::from_slice::<AccountCredentials>(&bytes);
         match credentials {
             Ok(credentials) if is_ours => {
+                if let Some(fleet) = self.shared.as_ref().filter(|_| shared.is_none()) {
+                    fleet.put_account(&self.folder.authority, &bytes).await?;
+                }
                 Ok(Some(Account::builder_with_http(Box::new(client)).from_credentials(credentials).await?))
             }
             _ => {
@@ -120,6 +151,9 @@ impl Authority {
         let (account, credentials) = builder.create(&wanted, url, external.as_ref()).await?;
         let bytes =
             serde_json::to_vec_pretty(&credentials).map_err(|error| Failure::new(error.to_string()))?;
+        if let Some(shared) = &self.shared {
+            shared.put_account(&self.folder.authority, &bytes).await?;
+        }
         let folder = self.folder.clone();
         let kept = blocking(move || folder.keep_account(&bytes)).await?;
         kept.map_err(|error| Failure::new(format!("the account cannot be stored: {error}")))?;
@@ -137,6 +171,9 @@ impl Authority {
     }
 
     async fn set_aside(&self, why: &str) {
+        if let Some(shared) = &self.shared {
+            shared.remove_account(&self.folder.authority).await;
+        }
         let folder = self.folder.clone();
         let aside = blocking(move || folder.set_account_aside()).await;
         let authority = &self.folder.authority;

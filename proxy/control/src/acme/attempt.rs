@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::account::{Authority, Session, blocking};
 use super::challenge::ChallengeMethods;
 use super::failure::{Failure, Kind};
-use super::folder::Lock;
+use super::folder::{Lock, file_stem};
 use super::{order, schedule};
 
 /// Maximum number of orders of an attempt. Another one is made only if the authority refuses a nonce three times in a
@@ -36,6 +36,8 @@ pub(super) async fn attempt(
     replaced: Option<Arc<Certificate>>,
 ) -> Result<IssuedCertificate, Failure> {
     let lock = authority.lock()?;
+    let _fleet_lock = authority.lock_fleet().await?;
+    take_over(authority, name).await?;
     let is_replaced = |kept: &Certificate| {
         replaced.as_ref().is_some_and(|replaced| replaced.certified.cert == kept.certified.cert)
     };
@@ -49,9 +51,34 @@ pub(super) async fn attempt(
             obtained => break obtained?,
         }
     };
-    let (folder, of) = (authority.folder.clone(), name.to_owned());
-    let certificate = blocking(move || folder.keep(&of, &pem)).await?.map_err(Failure::from)?;
+    let (folder, of, chain) = (authority.folder.clone(), name.to_owned(), pem.clone());
+    let certificate = blocking(move || folder.keep(&of, &chain)).await?.map_err(Failure::from)?;
+    if let Some(shared) = &authority.shared {
+        // It is served here in any case; the keeper gives it to the others later.
+        let put = shared.put_certificate(&folder_name(authority), name, &pem).await;
+        let _ = put.inspect_err(|failure| {
+            tracing::warn!(name, "the fleet does not have the new certificate yet: {}", failure.text);
+        });
+    }
     Ok(IssuedCertificate { certificate, is_new: true })
+}
+
+fn folder_name(authority: &Authority) -> String {
+    authority.folder.authority.clone()
+}
+
+/// Stores the certificate that another member has obtained, if it is valid for longer than the one here.
+pub(super) async fn take_over(
+    authority: &Rc<Authority>,
+    name: &str,
+) -> Result<Option<Arc<Certificate>>, Failure> {
+    let Some(shared) = &authority.shared else { return Ok(None) };
+    let Some(pem) = shared.certificate(&authority.folder.authority, &file_stem(name)) else {
+        return Ok(None);
+    };
+    let (folder, of) = (authority.folder.clone(), name.to_owned());
+    let kept = blocking(move || folder.keep_newer(&of, &pem)).await?;
+    kept.map_err(Failure::from)
 }
 
 /// The certificate of one order and its key, in PEM.

@@ -1,5 +1,6 @@
 //! Responses to challenges while an authority validates a name: over HTTP, in a TLS certificate, or in a DNS record.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use instant_acme::{ChallengeType, KeyAuthorization};
@@ -8,6 +9,7 @@ use sluice_core::http_challenges::HttpChallenges;
 use sluice_core::tls::Terminators;
 
 use super::failure::Failure;
+use super::shared::{self, Shared, SharedChallenge};
 use super::{hook, made};
 
 /// The ways to respond to challenges.
@@ -17,13 +19,29 @@ pub(super) struct ChallengeMethods {
     pub(super) hook: Option<DnsHook>,
     pub(super) challenges: Arc<HttpChallenges>,
     pub(super) terminators: Arc<Terminators>,
+    /// The fleet whose members show the same.
+    pub(super) shared: Option<Rc<Shared>>,
 }
 
 /// A response that is published until it is dropped; a DNS record until [`Shown::withdraw`].
 pub(super) enum Shown {
-    Http { challenges: Arc<HttpChallenges>, token: String },
-    Tls { terminators: Arc<Terminators>, name: String },
-    Dns { hook: DnsHook, record: String, value: String },
+    Http {
+        challenges: Arc<HttpChallenges>,
+        token: String,
+    },
+    Tls {
+        terminators: Arc<Terminators>,
+        name: String,
+    },
+    Dns {
+        hook: DnsHook,
+        record: String,
+        value: String,
+    },
+    /// By every member of the fleet, this one included.
+    Fleet {
+        _shown: shared::Shown,
+    },
 }
 
 impl ChallengeMethods {
@@ -46,6 +64,19 @@ impl ChallengeMethods {
         token: &str,
         authorization: &KeyAuthorization,
     ) -> Result<Shown, Failure> {
+        if let Some(fleet) = &self.shared {
+            let challenge = match self.kind {
+                AcmeChallenge::Http01 => Some(SharedChallenge::Http {
+                    token: token.to_owned(),
+                    authorization: authorization.as_str().to_owned(),
+                }),
+                AcmeChallenge::TlsAlpn01 => Some(SharedChallenge::tls(name, authorization.digest().as_ref())),
+                AcmeChallenge::Dns01 => None,
+            };
+            if let Some(challenge) = challenge {
+                return Ok(Shown::Fleet { _shown: fleet.show(challenge).await? });
+            }
+        }
         match self.kind {
             AcmeChallenge::Http01 => {
                 self.challenges.add(token, authorization.as_str());
@@ -95,7 +126,7 @@ impl Drop for Shown {
                     terminator.store().end_challenge(name);
                 }
             }
-            Self::Dns { .. } => {}
+            Self::Dns { .. } | Self::Fleet { .. } => {}
         }
     }
 }

@@ -135,6 +135,28 @@ impl Folder {
         self.read(&file, name)
     }
 
+    /// Stores a certificate that was issued later than the stored one, and returns it; `None` if it was not.
+    ///
+    /// # Errors
+    /// As [`Self::keep`].
+    pub(super) fn keep_newer(&self, name: &str, pem: &str) -> Result<Option<Arc<Certificate>>, AcmeError> {
+        let age = |certificate: &Certificate| (certificate.not_before, certificate.not_after);
+        let before = self.certificate(name).map(|before| age(&before));
+        let next = self.certificates().join(format!(".{}.look", file_stem(name)));
+        durable::write_as(&next, pem.as_bytes(), FILE_MODE).map_err(|error| error.to_string())?;
+        let read = self.read(&next, name);
+        let _ = fs::remove_file(&next);
+        match before {
+            Some(before) if before >= age(&*read?) => Ok(None),
+            _ => self.keep(name, pem).map(Some),
+        }
+    }
+
+    /// A stored chain with its key, in PEM.
+    pub(super) fn pem(&self, name: &str) -> Option<String> {
+        fs::read_to_string(self.file(name)).ok()
+    }
+
     /// Removes the stored certificate.
     pub(super) fn forget(&self, name: &str) {
         if let Err(error) = fs::remove_file(self.file(name))
@@ -189,7 +211,8 @@ impl Folder {
     }
 }
 
-fn file_stem(name: &str) -> String {
+/// The name of a certificate's file without its ending.
+pub(super) fn file_stem(name: &str) -> String {
     name.replace('*', "_")
 }
 

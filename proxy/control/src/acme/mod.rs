@@ -20,6 +20,7 @@ mod made;
 mod order;
 mod prepare;
 mod schedule;
+mod shared;
 mod window;
 #[cfg(test)]
 mod tests;
@@ -31,6 +32,7 @@ use tokio::sync::mpsc;
 
 pub use error::AcmeError;
 pub(crate) use keeper::Keeper;
+pub(crate) use shared::{Shared, take_over};
 
 use sluice_config::Config;
 use sluice_core::metrics::Board;

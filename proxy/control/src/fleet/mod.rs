@@ -4,6 +4,7 @@
 //! commands are refused.
 
 mod report;
+mod seal;
 pub(crate) mod state;
 mod view;
 
@@ -19,11 +20,12 @@ use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 pub(crate) use report::{ALL, Members, Missing, Readiness, Report, name_of};
-use state::{Head, Keys, ServiceChange, SharedServices};
+pub(crate) use seal::Sealer;
+use state::{Head, Keys, ServiceChange};
 pub(crate) use view::{Board, SharedBoard};
 pub use view::{FleetView, MemberView, Traffic};
 
-use crate::store::{Client, Commit, Outcome, StoreError, Update, Watcher};
+use crate::store::{Client, Commit, Item, Outcome, StoreError, Update, Watcher};
 
 /// After a failure, and at most after many.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(300), Duration::from_secs(10));
@@ -52,6 +54,8 @@ pub(crate) struct Fleet {
     /// For commands; one after the other.
     client: Mutex<Client>,
     is_leaving: watch::Sender<bool>,
+    /// Encrypts what the store must not read.
+    sealer: Option<Sealer>,
     /// What the status page shows.
     pub(crate) board: Arc<Board>,
 }
@@ -68,7 +72,7 @@ pub(crate) enum ChangeError {
 }
 
 /// What the store has at a start, within the time that the configuration gives it.
-pub(crate) async fn first(config: &Store) -> Option<SharedServices> {
+pub(crate) async fn first(config: &Store) -> Option<Keys> {
     let limit = Duration::from_millis(config.first_timeout_ms);
     let read = async {
         let update = Watcher::new(config)?.next().await?;
@@ -77,32 +81,31 @@ pub(crate) async fn first(config: &Store) -> Option<SharedServices> {
         };
         Ok(keys)
     };
-    match timeout(limit, read).await.unwrap_or_else(|_| Err("no answer in time".into())) {
-        Ok(keys) => SharedServices::of(&keys).map(|(shared, _)| shared),
-        Err(reason) => {
-            tracing::warn!(%reason, "the store cannot be reached; the last known services are served");
-            None
-        }
-    }
+    let read = timeout(limit, read).await.unwrap_or_else(|_| Err("no answer in time".into()));
+    read.inspect_err(|reason| {
+        tracing::warn!(%reason, "the store cannot be reached; the last known services are served");
+    })
+    .ok()
 }
 
 impl Fleet {
-    /// A member that has seen nothing yet.
+    /// A member that has seen these keys, or nothing yet.
     ///
     /// # Errors
     /// A file that the configuration names cannot be used.
-    pub(crate) fn new(config: &Store) -> Result<Rc<Self>, StoreError> {
+    pub(crate) fn new(config: &Store, keys: Option<Keys>) -> Result<Rc<Self>, StoreError> {
         let name = config.member.clone().unwrap_or_else(host_name);
         let report =
             Report { release: env!("CARGO_PKG_VERSION").to_owned(), since: unix_s(), ..Report::default() };
         Ok(Rc::new(Self {
             member: format!("{name}/{}", state::new_id()),
-            keys: RefCell::default(),
+            keys: RefCell::new(keys.unwrap_or_default()),
             trouble: watch::Sender::new(Some("it has not answered yet".to_owned())),
             seen: watch::Sender::new(0),
             report: watch::Sender::new(report),
             client: Mutex::new(Client::new(config)?),
             is_leaving: watch::Sender::new(false),
+            sealer: config.key_file.as_deref().map(Sealer::read).transpose()?,
             board: Arc::default(),
             config: config.clone(),
         }))
@@ -118,6 +121,11 @@ impl Fleet {
         self.config.engine().map_or("none", |engine| engine.name())
     }
 
+    /// Encrypts what the store must not read, if there is a key.
+    pub(crate) fn sealer(&self) -> Option<&Sealer> {
+        self.sealer.as_ref()
+    }
+
     /// Why the store cannot be reached; `None` if it can.
     pub(crate) fn trouble(&self) -> Option<String> {
         self.trouble.borrow().clone()
@@ -131,6 +139,12 @@ impl Fleet {
     /// Whether the store has ever answered.
     pub(crate) fn has_seen(&self) -> bool {
         *self.seen.borrow() > 0
+    }
+
+    /// Waits a while for the first answer of the store, right after a start.
+    pub(crate) async fn until_seen(&self) {
+        let mut seen = self.seen.subscribe();
+        let _ = timeout(self.confirm_timeout(), seen.wait_for(|seen| *seen > 0)).await;
     }
 
     /// Resolves when the keys have changed since the last call with this receiver.
@@ -346,6 +360,25 @@ impl Fleet {
                 return Some(head);
             }
             timeout_at(until, changes.changed()).await.ok()?.ok()?;
+        }
+    }
+
+    /// Waits until a key is as wanted; tells whether it is.
+    pub(crate) async fn sees_key(
+        &self,
+        key: &str,
+        is_wanted: impl Fn(&Item) -> bool,
+        until: Instant,
+    ) -> bool {
+        let mut changes = self.changes();
+        loop {
+            changes.borrow_and_update();
+            if self.keys().get(key).is_some_and(&is_wanted) {
+                return true;
+            }
+            if !matches!(timeout_at(until, changes.changed()).await, Ok(Ok(()))) {
+                return false;
+            }
         }
     }
 

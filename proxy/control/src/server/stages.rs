@@ -34,7 +34,7 @@ use super::signals::ControlRuntime;
 use super::site::Site;
 use super::upgrade::Upgrader;
 use super::{StartError, bans, clusters, privileges, services, start};
-use crate::acme::Acme;
+use crate::acme::{self, Acme};
 use crate::demo;
 use crate::doctor::Assists;
 use crate::handover::{Predecessor, Program};
@@ -149,6 +149,9 @@ impl Bound {
         privileges::drop_to(&snapshot.config)?;
         start::try_account(&snapshot.config, &terminators)?;
         let certified = restored.attached.with_certificates(&config);
+        if let Some(fleet) = &restored.fleet {
+            acme::take_over(&certified, fleet);
+        }
         let acme = Acme::for_start(&certified, &terminators.in_force())?;
 
         // Before the first request changes what is on their disks.

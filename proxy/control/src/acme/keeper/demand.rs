@@ -107,6 +107,10 @@ impl Keeper {
     fn give_up(&mut self, name: &str, authority: &Authority) {
         self.entries.remove(name);
         authority.folder.forget(name);
+        if let Some(shared) = authority.shared.clone() {
+            let (authority, name) = (authority.folder.authority.clone(), name.to_owned());
+            tokio::task::spawn_local(async move { shared.remove_certificate(&authority, &name).await });
+        }
         for terminator in self.terminators.in_force().values() {
             terminator.store().keep_issued(|certificate| certificate.first_name() != name);
         }

@@ -4,6 +4,7 @@
 
 mod demand;
 mod advice;
+mod fleet;
 mod reconcile;
 
 use crate::acme::AcmeError;
@@ -26,7 +27,8 @@ use super::demand::Denied;
 use super::entry::Entry;
 use super::failure::{Failure, Kind};
 use super::window::Advice;
-use super::{Acme, schedule};
+use super::{Acme, Shared, schedule};
+use fleet::FleetSide;
 
 /// Maximum number of concurrent orders; authorities limit concurrent requests.
 const ORDERS_MAX: usize = 4;
@@ -58,6 +60,7 @@ pub(crate) struct Keeper {
     /// No attempt starts before this time, in milliseconds of Unix time, because the authority limits the rate.
     quiet_until_ms: u64,
     shown: Shown,
+    fleet: Option<FleetSide>,
 }
 
 /// An authority's advice about a name's certificate.
@@ -86,7 +89,12 @@ struct Shown {
 
 impl Keeper {
     /// `None` if there is a keeper already.
-    pub(crate) fn new(live: Live, terminators: Arc<Terminators>, acme: Arc<Acme>) -> Option<Self> {
+    pub(crate) fn new(
+        live: Live,
+        terminators: Arc<Terminators>,
+        acme: Arc<Acme>,
+        shared: Option<Rc<Shared>>,
+    ) -> Option<Self> {
         let wanted = acme.take_wanted()?;
         Some(Self {
             live,
@@ -100,6 +108,7 @@ impl Keeper {
             tasks: Tasks::default(),
             quiet_until_ms: 0,
             shown: Shown::default(),
+            fleet: shared.map(FleetSide::new),
         })
     }
 
@@ -110,8 +119,10 @@ impl Keeper {
             self.begin_due();
             self.begin_to_look();
             self.publish();
+            self.follow_fleet().await;
             let pause = self.pause();
             tokio::select! {
+                () = FleetSide::changed(&mut self.fleet) => {}
                 () = self.terminators.changed() => self.reconcile(),
                 Some(ended) = self.tasks.orders.join_next_with_id(), if !self.tasks.orders.is_empty() => {
                     if let Some((authority, name, ended)) = self.returned(ended) {
@@ -172,6 +183,7 @@ impl Keeper {
             hook: authority.config.dns_hook.clone(),
             challenges: Arc::clone(&self.acme.challenges),
             terminators: Arc::clone(&self.terminators),
+            shared: self.fleet.as_ref().map(|fleet| Rc::clone(&fleet.shared)),
         }
     }
 

@@ -32,7 +32,7 @@ impl Keeper {
             self.entries.clear();
         }
         if self.authority.as_ref().is_none_or(|known| known.config != *acme || is_other(known)) {
-            self.authority = Some(Rc::new(Authority::new(acme.clone(), folder)));
+            self.authority = Some(Rc::new(Authority::new(acme.clone(), folder, self.shared())));
         }
         let config = snapshot.config.clone();
         self.find_others(&config);
@@ -59,9 +59,9 @@ impl Keeper {
             let Ok(folder) = Folder::of(config, &wanted) else { continue };
             let authority = authorities
                 .entry(directory.url().to_owned())
-                .or_insert_with(|| Rc::new(Authority::new(wanted.clone(), folder.clone())));
+                .or_insert_with(|| Rc::new(Authority::new(wanted.clone(), folder.clone(), self.shared())));
             if authority.config != wanted || authority.folder != folder {
-                *authority = Rc::new(Authority::new(wanted, folder));
+                *authority = Rc::new(Authority::new(wanted, folder, self.shared()));
             }
             others.insert(name.clone(), Rc::clone(authority));
         }

@@ -32,7 +32,7 @@ use sluice_core::service::tls::ServiceTls;
 use tokio::sync::Mutex;
 
 use super::site::Site;
-use crate::fleet::state::SharedServices;
+use crate::fleet::state::{Keys, SharedServices};
 use crate::fleet::{self, Fleet};
 pub(crate) use attached::Attached;
 use slots::{ActiveSlot, Built};
@@ -102,12 +102,14 @@ pub(super) fn restore(config: &Config) -> Result<RestoredServices, StartError> {
     // Those of another fleet are taken over later, with care.
     let is_ours =
         |shared: &SharedServices| is_new || (shared.fleet == mark.fleet && shared.version >= mark.version);
-    if let Some(shared) = shared_at_start(config)?.filter(is_ours) {
+    let keys = keys_at_start(config)?;
+    let shared = keys.as_ref().and_then(SharedServices::of).map(|(shared, _)| shared);
+    if let Some(shared) = shared.filter(is_ours) {
         mark = shared.mark();
         book = shared.records.into_values().map(|record| record.service).collect();
     }
-    let fleet =
-        config.store.as_ref().map(Fleet::new).transpose().map_err(|error| format!("store: {error}"))?;
+    let fleet = config.store.as_ref().map(|store| Fleet::new(store, keys)).transpose();
+    let fleet = fleet.map_err(|error| format!("store: {error}"))?;
     let (built, attached) = (BTreeMap::new(), Attached::default());
     let mut restored = RestoredServices { file, book, mark, fleet, built, attached };
     for service in restored.book.iter() {
@@ -126,16 +128,16 @@ pub(super) fn restore(config: &Config) -> Result<RestoredServices, StartError> {
     Ok(restored)
 }
 
-/// The services that the fleet has now; `None` if there is none, or the store is away.
-fn shared_at_start(config: &Config) -> Result<Option<SharedServices>, StartError> {
+/// What the fleet shares now; `None` if there is none, or the store is away.
+fn keys_at_start(config: &Config) -> Result<Option<Keys>, StartError> {
     let Some(store) = &config.store else { return Ok(None) };
     // On this thread: another one would keep privileges that this one drops later.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("the store cannot be asked: {error}"))?;
-    let shared = runtime.block_on(fleet::first(store));
+    let keys = runtime.block_on(fleet::first(store));
     // A lookup of a name, which cannot be cancelled, may still run.
     runtime.shutdown_background();
-    Ok(shared)
+    Ok(keys)
 }
 
 /// The file that the configuration names, otherwise one in systemd's state directory.

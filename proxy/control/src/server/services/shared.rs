@@ -161,6 +161,7 @@ impl Services {
 
     /// The members that are there before a change.
     async fn expected(&self, fleet: &Fleet) -> Result<BTreeSet<String>, ServiceError> {
+        fleet.until_seen().await;
         if let Some(trouble) = fleet.trouble() {
             return Err(ServiceError::Store(trouble));
         }

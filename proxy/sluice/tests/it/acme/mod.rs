@@ -1,6 +1,7 @@
 //! Automatic certificates, tested against Pebble: issued by each challenge, renewed, refused, interrupted, on demand.
 
 mod advice;
+mod fleet;
 mod on_demand;
 mod pebble;
 mod services;
