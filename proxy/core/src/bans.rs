@@ -35,6 +35,8 @@ pub struct Bans {
     not_listed: AtomicU64,
     barrier: OnceLock<Arc<dyn Barrier>>,
     is_paused: AtomicBool,
+    /// Grows with each ban that begins, or ends on request.
+    changes: AtomicU64,
 }
 
 struct Ban {
@@ -87,6 +89,7 @@ impl Bans {
         max: usize,
         now_ms: u64,
     ) -> Result<bool, BansFull> {
+        self.changes.fetch_add(1, Ordering::Relaxed);
         let client = share(client);
         let until_ms = now_ms.saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
         let mut bans = self.write();
@@ -116,6 +119,7 @@ impl Bans {
 
     /// Ends a ban; tells whether there was one.
     pub fn remove(&self, client: IpAddr, now_ms: u64) -> bool {
+        self.changes.fetch_add(1, Ordering::Relaxed);
         let mut bans = self.write();
         let removed = bans.remove(&share(client)).is_some_and(|ban| ban.until_ms > now_ms);
         self.listed.store(bans.len(), Ordering::Relaxed);
@@ -172,6 +176,11 @@ impl Bans {
         }
         let until_ms = self.read().get(&share(client)).map(|ban| ban.until_ms);
         until_ms.is_some_and(|until_ms| until_ms > now_ms())
+    }
+
+    /// A number that differs after a ban has begun, or has ended on request.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Relaxed)
     }
 
     /// Counts a connection or request that was turned away.

@@ -2,6 +2,7 @@
 
 mod application;
 mod cli;
+mod fleet_table;
 mod healthcheck;
 mod logs;
 mod manual;

@@ -3,6 +3,7 @@
 //! Runs on the control thread. Nothing here is on the path of a request: a store that is away changes nothing but that
 //! commands are refused.
 
+mod bans;
 mod report;
 mod seal;
 pub(crate) mod state;
@@ -19,6 +20,7 @@ use sluice_core::clock::unix_s;
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+pub(crate) use bans::BanExchange;
 pub(crate) use report::{ALL, Members, Missing, Readiness, Report, name_of};
 pub(crate) use seal::Sealer;
 use state::{Head, Keys, ServiceChange};

@@ -16,6 +16,7 @@ mod reload;
 mod saturation;
 mod scheduling;
 mod services;
+mod shared_bans;
 mod shown;
 mod signals;
 mod site;

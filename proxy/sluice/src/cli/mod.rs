@@ -221,6 +221,9 @@ pub(crate) struct TopArgs {
     /// Print the status document as JSON
     #[arg(long, requires = "once")]
     json: bool,
+    /// Show the members of the fleet instead of the endpoints
+    #[arg(long, conflicts_with = "json")]
+    fleet: bool,
 }
 
 #[cfg(feature = "top")]
@@ -232,6 +235,7 @@ impl TopArgs {
             token_file: self.token_file.clone(),
             once: self.once,
             json: self.json,
+            fleet: self.fleet,
         };
         if let Some(file) = &self.config {
             let config = config::load(file, &[]).map_err(|error| error.to_string())?;

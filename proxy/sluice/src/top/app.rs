@@ -28,6 +28,8 @@ pub(super) struct App {
     selected: Option<(String, String)>,
     /// Whether only that endpoint is shown.
     pub(super) detail: bool,
+    /// Whether the members of the fleet are shown.
+    pub(super) fleet: bool,
 }
 
 impl App {

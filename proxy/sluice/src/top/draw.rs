@@ -11,6 +11,7 @@ use super::app::App;
 use super::format::{bytes, count, share, time};
 use super::rows::{Column, Row, paths};
 use super::text::{headline, numbers};
+use crate::fleet_table;
 
 /// Below this height, graphs and errors are not shown.
 const HEIGHT_OF_MORE: u16 = 18;
@@ -28,6 +29,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, app: &App) {
     head(frame, top, app);
     let rows = app.rows();
     match (&app.document, rows.get(app.cursor(&rows))) {
+        (Some(document), _) if app.fleet => fleet(frame, middle, document),
         (Some(_), Some(row)) if app.detail => detail(frame, middle, row),
         (Some(document), _) => overview(frame, middle, app, document, &rows),
         (None, _) => {}
@@ -51,13 +53,24 @@ fn head(frame: &mut Frame<'_>, area: Rect, app: &App) {
 }
 
 fn foot(frame: &mut Frame<'_>, area: Rect, app: &App) {
-    let keys = if app.detail {
+    let keys = if app.fleet {
+        "q quit".to_owned()
+    } else if app.detail {
         "q quit  esc back  up/down other endpoint".to_owned()
     } else {
         let sorts = Column::ALL.map(|column| format!("{} {}", column.key(), column.title().to_lowercase()));
         format!("q quit  enter detail  sort: {}", sorts.join(", "))
     };
     frame.render_widget(Paragraph::new(Line::styled(keys, SOFT)), area);
+}
+
+/// The members of the fleet.
+fn fleet(frame: &mut Frame<'_>, area: Rect, document: &Document) {
+    let text = match document.fleet.as_ref().filter(|fleet| !fleet.engine.is_empty()) {
+        Some(fleet) => fleet_table::table(fleet),
+        None => "It is no member of a fleet, or the store has not answered yet.".to_owned(),
+    };
+    frame.render_widget(Paragraph::new(Text::raw(text)), area);
 }
 
 fn overview(frame: &mut Frame<'_>, area: Rect, app: &App, document: &Document, rows: &[Row<'_>]) {

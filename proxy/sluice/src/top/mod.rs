@@ -24,7 +24,13 @@ use sluice_config::Address;
 #[from(String, &'static str)]
 pub(crate) struct TopError(String);
 
+use crate::fleet_table::table;
 pub(crate) use source::Source;
+
+/// How often the fleet is looked for.
+const FLEET_TRIES: u32 = 12;
+/// Between two looks.
+const FLEET_PACE: std::time::Duration = std::time::Duration::from_millis(500);
 
 /// What to show.
 #[derive(Clone, Debug)]
@@ -37,6 +43,8 @@ pub(crate) struct Options {
     pub once: bool,
     /// Print the document as it is.
     pub json: bool,
+    /// Show the members of the fleet.
+    pub fleet: bool,
 }
 
 /// Shows the document until the user quits.
@@ -46,11 +54,13 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<(), TopError> {
     let source = Source::new(options.admin.clone(), options.token_file.as_deref())?;
     if !options.once {
-        return terminal::run(source);
+        return terminal::run(source, options.fleet);
     }
     let text = if options.json {
         let document: serde_json::Value = source.fetch_as()?;
         format!("{document}\n")
+    } else if options.fleet {
+        fleet_table(&source)?
     } else {
         text::table(&source.fetch()?)
     };
@@ -60,4 +70,16 @@ pub(crate) fn run(options: &Options) -> Result<(), TopError> {
         }
         _ => Ok(()),
     }
+}
+
+/// The table of the fleet. sluice asks the store once somebody looks, so the first documents may lack it.
+fn fleet_table(source: &Source) -> Result<String, TopError> {
+    for _ in 0..FLEET_TRIES {
+        let document = source.fetch()?;
+        if let Some(fleet) = document.fleet.filter(|fleet| !fleet.members.is_empty()) {
+            return Ok(table(&fleet));
+        }
+        std::thread::sleep(FLEET_PACE);
+    }
+    Err("it is no member of a fleet, or the store does not answer; see sluice list --fleet".into())
 }

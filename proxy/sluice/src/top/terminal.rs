@@ -26,12 +26,13 @@ enum News {
 }
 
 /// Shows the document until `q`, Ctrl-C or a signal.
-pub(super) fn run(source: Source) -> Result<(), TopError> {
+pub(super) fn run(source: Source, fleet: bool) -> Result<(), TopError> {
     if !stdin().is_terminal() || !stdout().is_terminal() {
         return Err("standard output is not a terminal; use --once, or --once --json".into());
     }
     // Waits for the first response before setting up the screen, so that a mistake is printed normally.
     let mut app = App::default();
+    app.fleet = fleet;
     app.take(Ok(source.fetch()?));
     let news = follow(source).map_err(|error| format!("cannot wait for signals: {error}"))?;
     let mut terminal = ratatui::try_init().map_err(|error| format!("cannot set up the terminal: {error}"))?;

@@ -5,6 +5,7 @@
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
+use sluice_control::fleet::{FleetView, MemberView};
 use sluice_control::status::document::{
     Cluster, Document, Endpoint, Fixed, History, Latency, Paths, Rates, RecentError, Totals,
 };
@@ -188,4 +189,29 @@ fn the_plain_table_is_aligned() {
             "puma     10.0.0.2:80  unhealthy        2/4     90       -  1.5 ms  900 ms     0 B  copy 90",
         ]
     );
+}
+
+#[test]
+fn the_members_of_the_fleet_are_shown_on_every_size() {
+    let member =
+        |name: &str| MemberView { name: name.to_owned(), applied: 3, settled: 3, ..MemberView::default() };
+    let fleet = FleetView {
+        engine: "etcd".to_owned(),
+        version: 3,
+        members: vec![member("web1"), member("web2")],
+        ..FleetView::default()
+    };
+    let mut app = App::default();
+    app.fleet = true;
+    app.take(Ok(document()));
+    assert!(screen(&app, 100, 30).contains("no member of a fleet"));
+    app.take(Ok(Document { fleet: Some(fleet), ..document() }));
+    let shown = screen(&app, 100, 30);
+    assert!(
+        shown.contains("2 members by etcd") && shown.contains("web2") && shown.contains("up to date"),
+        "{shown}"
+    );
+    for (width, height) in [(1, 1), (20, 3), (200, 100)] {
+        screen(&app, width, height);
+    }
 }

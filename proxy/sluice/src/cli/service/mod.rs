@@ -4,7 +4,6 @@
 //! here, in its order.
 
 mod deploy;
-mod fleet;
 mod go;
 mod rollout;
 mod table;
@@ -13,6 +12,7 @@ mod targets;
 mod tests;
 pub(crate) mod words;
 
+use crate::fleet_table;
 use crate::usage::UsageError;
 use std::io::{ErrorKind, IsTerminal};
 use std::path::Path;
@@ -25,6 +25,7 @@ use sluice_core::service::api::{ApiError, Done, ListResponse, PauseRequest, Stop
 use sluice_core::service::duration::GoDuration;
 
 pub(crate) use deploy::DeployArgs;
+
 pub(crate) use rollout::RolloutCommand;
 pub(crate) use targets::{SetWeightArgs, TargetArgs};
 
@@ -186,7 +187,7 @@ impl ServiceCommand {
         let answer = commands::request(socket, method, &path, body).map_err(|error| refused(&error))?;
         match self {
             Self::List(ListArgs { fleet: true, .. }) => match serde_json::from_value::<FleetView>(answer) {
-                Ok(view) => Ok(fleet::table(&view)),
+                Ok(view) => Ok(fleet_table::table(&view)),
                 Err(error) => Err(vec![format!("the list cannot be read: {error}")]),
             },
             Self::List(_) => match serde_json::from_value::<ListResponse>(answer) {

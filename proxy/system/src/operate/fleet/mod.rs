@@ -32,6 +32,7 @@ pub(super) fn over_etcd(binary: &Path) -> Result<String> {
     scene.deploy_many(DEPLOYS)?;
     scene.hold_and_resume()?;
     scene.two_operators()?;
+    scene.bans_reach_all()?;
     scene.unhealthy_targets_change_nothing()?;
 
     let leader = etcd.leader()?;
@@ -126,6 +127,7 @@ pub(super) fn over_redis(binary: &Path) -> Result<String> {
     scene.deploy_many(DEPLOYS)?;
     scene.hold_and_resume()?;
     scene.two_operators()?;
+    scene.bans_reach_all()?;
     scene.unhealthy_targets_change_nothing()?;
     kill(Pid::from_raw(i32::try_from(redis.pid())?), Signal::SIGKILL)?;
     drop(redis);
@@ -159,6 +161,7 @@ pub(super) fn over_consul(binary: &Path) -> Result<String> {
     scene.deploy_many(DEPLOYS)?;
     scene.hold_and_resume()?;
     scene.two_operators()?;
+    scene.bans_reach_all()?;
     scene.unhealthy_targets_change_nothing()?;
     let known: Value = serde_json::from_str(&curl("GET", &format!("{url}/v1/kv/fleet/state/head"), None)?)?;
     ensure!(known[0]["Key"] == "fleet/state/head", "{known}");

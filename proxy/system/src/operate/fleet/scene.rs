@@ -235,6 +235,20 @@ impl Scene {
         self.serve()
     }
 
+    /// A ban on one member is one on all, and so is its end.
+    ///
+    /// # Errors
+    /// It does not reach a member.
+    pub(super) fn bans_reach_all(&mut self) -> Result<()> {
+        const CLIENT: &str = "203.0.113.7";
+        self.sites[0].must(&format!("bans add {CLIENT} --for 10m"))?;
+        let is_banned = |site: &Site| site.must("bans list").is_ok_and(|said| said.contains(CLIENT));
+        self.until(|scene| scene.sites.iter().all(is_banned), "a ban on all members")?;
+        self.sites[1].must(&format!("bans remove {CLIENT}"))?;
+        self.until(|scene| !scene.sites.iter().any(is_banned), "no ban on any member")?;
+        self.serve()
+    }
+
     /// A deploy of targets that nobody answers is refused, and says which members have found that.
     ///
     /// # Errors

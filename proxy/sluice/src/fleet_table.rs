@@ -1,4 +1,4 @@
-//! The table of `list --fleet`.
+//! The members of a fleet as a table, for `list --fleet` and `top --fleet`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
