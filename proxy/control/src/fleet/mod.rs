@@ -6,10 +6,12 @@
 mod bans;
 mod report;
 mod seal;
+#[cfg(test)]
+mod simulation;
 pub(crate) mod state;
 mod view;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -50,6 +52,8 @@ pub(crate) struct Fleet {
     keys: RefCell<Keys>,
     /// Why the store cannot be reached; `None` if it can.
     trouble: watch::Sender<Option<String>>,
+    /// Whether a failure was logged since the last answer.
+    is_failing: Cell<bool>,
     /// Grows with each change of the keys.
     seen: watch::Sender<u64>,
     report: watch::Sender<Report>,
@@ -69,6 +73,8 @@ pub(crate) enum ChangeError {
     Conflict,
     /// The store cannot be reached, and nothing has changed.
     Unreachable(String),
+    /// The store has refused it, and nothing has changed.
+    Refused(String),
     /// The store has not said what has become of it.
     Unknown(String),
 }
@@ -103,6 +109,7 @@ impl Fleet {
             member: format!("{name}/{}", state::new_id()),
             keys: RefCell::new(keys.unwrap_or_default()),
             trouble: watch::Sender::new(Some("it has not answered yet".to_owned())),
+            is_failing: Cell::new(false),
             seen: watch::Sender::new(0),
             report: watch::Sender::new(report),
             client: Mutex::new(Client::new(config)?),
@@ -212,6 +219,7 @@ impl Fleet {
             }
         }
         self.board.note(|status| status.is_failing = false);
+        self.is_failing.set(false);
         if self.trouble.send_replace(None).is_some() {
             tracing::info!(engine = self.engine(), member = self.name(), "the store answers");
         }
@@ -220,7 +228,8 @@ impl Fleet {
 
     fn fail(&self, error: &StoreError) {
         self.board.note(|status| status.is_failing = true);
-        if self.trouble.send_replace(Some(error.to_string())).is_none() {
+        self.trouble.send_replace(Some(error.to_string()));
+        if !self.is_failing.replace(true) {
             tracing::warn!(%error, "the store cannot be reached; what was last known is served");
         }
     }
@@ -260,7 +269,9 @@ impl Fleet {
 
     /// Says that this member is gone, or lets others find out.
     pub(crate) async fn leave(&self) {
-        self.is_leaving.send_replace(true);
+        if self.is_leaving.send_replace(true) {
+            return;
+        }
         let _ = timeout(LEAVE_MAX, self.is_leaving.closed()).await;
     }
 
@@ -274,7 +285,11 @@ impl Fleet {
 
     /// The fleet as people see it. While the store is away, with the members that were last seen.
     pub(crate) async fn view(&self) -> FleetView {
-        let members = self.members().await;
+        // A store that is away is not asked: others may wait for it already.
+        let members = match self.trouble() {
+            Some(trouble) => Err(StoreError::from(trouble)),
+            None => self.members().await,
+        };
         let trouble = self.trouble().or_else(|| members.as_ref().err().map(ToString::to_string));
         let head = Head::of(&self.keys()).unwrap_or_default();
         let view =
@@ -316,7 +331,7 @@ impl Fleet {
             let made = self.try_commit(commit).await;
             match made {
                 Ok(outcome) => return Ok(outcome),
-                Err(error) if Instant::now() >= until => return Err(error),
+                Err(error) if error.is_refusal() || Instant::now() >= until => return Err(error),
                 Err(_) => sleep(COMMIT_PACE).await,
             }
         }
@@ -345,11 +360,36 @@ impl Fleet {
                         None => Err(ChangeError::Unknown("the state has not been seen since".to_owned())),
                     };
                 }
+                Err(error) if error.is_refusal() && doubt.is_none() => {
+                    return Err(ChangeError::Refused(error.to_string()));
+                }
                 Err(error) if Instant::now() >= until => return Err(ChangeError::Unknown(error.to_string())),
                 Err(error) => doubt = Some(error),
             }
             sleep(COMMIT_PACE).await;
         }
+    }
+
+    /// Waits until another head is there than the one that a change was made after; tells whether it is.
+    pub(crate) async fn sees_another(&self, item_version: u64, until: Instant) -> bool {
+        let mut changes = self.changes();
+        loop {
+            changes.borrow_and_update();
+            if Head::item_version(&self.keys()) != item_version {
+                return true;
+            }
+            if !matches!(timeout_at(until, changes.changed()).await, Ok(Ok(()))) {
+                return false;
+            }
+        }
+    }
+
+    /// Where the store is, so that a host that moves to another one is noticed.
+    pub(crate) fn place(&self) -> String {
+        self.config
+            .engine()
+            .map(|engine| format!("{} {}", engine.name(), engine.prefix()))
+            .unwrap_or_default()
     }
 
     /// Waits until the head is as wanted.

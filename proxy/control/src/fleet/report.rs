@@ -17,10 +17,11 @@ pub(crate) struct Report {
     pub(crate) release: String,
     /// When it started, in seconds of Unix time.
     pub(crate) since: u64,
-    /// The version of the services that it serves.
+    /// The fleet whose services it serves, and their version.
+    pub(crate) fleet: String,
     pub(crate) applied: u64,
-    /// The version after which no request is at targets that were replaced.
-    pub(crate) settled: u64,
+    /// Services with requests at targets that were replaced, and the version that replaced them.
+    pub(crate) draining: BTreeMap<String, u64>,
     /// What it has found of proposed targets, by proposal.
     pub(crate) ready: BTreeMap<String, Readiness>,
     /// Answers to authorities that it shows, by their names.
@@ -91,13 +92,19 @@ impl Members {
         missing
     }
 
-    /// Which of them, and of those `expected` before, do not yet serve a version of a service, or have requests at what
-    /// it replaced.
-    pub(crate) fn without(&self, version: u64, service: &str, expected: &BTreeSet<String>) -> Missing {
+    /// Which of them, and of those `expected` before, do not yet serve a version of a service in a fleet, or have requests
+    /// at what it replaced.
+    pub(crate) fn without(
+        &self,
+        (fleet, version): (&str, u64),
+        service: &str,
+        expected: &BTreeSet<String>,
+    ) -> Missing {
         let mut missing = self.gone(expected);
         for (key, report) in &self.0 {
             let name = name_of(key);
-            if report.settled < version {
+            let has_it = report.fleet == fleet && report.applied >= version;
+            if !has_it || report.draining.get(service).is_some_and(|drained| *drained <= version) {
                 missing.silent.insert(name.to_owned());
             } else if let Some(error) = report.failed.get(service).or(report.failed.get(ALL)) {
                 missing.failed.push(format!("{name}: {error}"));
@@ -128,23 +135,35 @@ pub(crate) fn name_of(key: &str) -> &str {
 mod tests {
     use super::*;
 
-    fn report(settled: u64) -> Report {
-        Report { settled, ..Report::default() }
+    const F: &str = "f";
+
+    fn report(applied: u64) -> Report {
+        Report { applied, fleet: F.to_owned(), ..Report::default() }
     }
 
     #[test]
     fn members_that_were_there_are_missed() {
         let members = Members([("a/1".to_owned(), report(3)), ("b/1".to_owned(), report(2))].into());
         let expected = ["a", "c"].map(str::to_owned).into();
-        let missing = members.without(3, "web", &expected);
+        let missing = members.without((F, 3), "web", &expected);
         assert_eq!(missing.silent, ["b", "c"].map(str::to_owned).into());
-        assert!(members.without(2, "web", &["a".to_owned()].into()).is_nothing());
+        assert!(members.without((F, 2), "web", &["a".to_owned()].into()).is_nothing());
+        assert!(!members.without(("g", 2), "web", &BTreeSet::new()).is_nothing(), "another fleet");
+    }
+
+    #[test]
+    fn a_member_that_drains_another_service_has_done_its_part() {
+        let draining = Report { draining: [("web".to_owned(), 3)].into(), ..report(4) };
+        let members = Members([("a/1".to_owned(), draining)].into());
+        assert!(members.without((F, 4), "api", &BTreeSet::new()).is_nothing());
+        assert!(members.without((F, 2), "web", &BTreeSet::new()).is_nothing());
+        assert!(!members.without((F, 3), "web", &BTreeSet::new()).is_nothing());
     }
 
     #[test]
     fn a_member_that_was_replaced_counts_once_all_its_processes_are_there() {
         let members = Members([("a/1".to_owned(), report(2)), ("a/2".to_owned(), report(3))].into());
-        assert_eq!(members.without(3, "web", &BTreeSet::new()).silent, ["a".to_owned()].into());
+        assert_eq!(members.without((F, 3), "web", &BTreeSet::new()).silent, ["a".to_owned()].into());
     }
 
     #[test]
@@ -154,7 +173,7 @@ mod tests {
         let unusable = Readiness::Unusable { error: "unhealthy".to_owned(), details };
         let checked = Report { ready: [("p".to_owned(), unusable)].into(), ..Report::default() };
         let members = Members([("a/1".to_owned(), failed), ("b/1".to_owned(), checked)].into());
-        assert_eq!(members.without(1, "web", &BTreeSet::new()).failed, ["a: no"]);
+        assert_eq!(members.without((F, 1), "web", &BTreeSet::new()).failed, ["a: no"]);
         assert_eq!(members.without_check("p", &BTreeSet::new()).failed, ["b: 10.0.0.1:80: refused"]);
     }
 }

@@ -130,7 +130,7 @@ fn member_view((key, report): (&String, &Report)) -> MemberView {
         release: report.release.clone(),
         since_s: report.since,
         applied: report.applied,
-        settled: report.settled,
+        settled: report.draining.values().min().map_or(report.applied, |first| first.saturating_sub(1)),
         failed: report.failed.clone(),
         traffic: report.traffic,
     }

@@ -14,13 +14,24 @@ const LIFE: Duration = Duration::from_secs(60);
 const LIST_PACE: Duration = Duration::from_secs(1);
 
 /// The lines of a server, if they have begun.
-#[derive(Default)]
 pub(crate) struct ChangeStream {
+    life: Duration,
     lines: Option<(Lines, Instant)>,
     begun: Option<Instant>,
 }
 
+impl Default for ChangeStream {
+    fn default() -> Self {
+        Self::living(LIFE)
+    }
+}
+
 impl ChangeStream {
+    /// One whose lines are believed for this long.
+    pub(crate) fn living(life: Duration) -> Self {
+        Self { life, lines: None, begun: None }
+    }
+
     /// The lines that have arrived together; `None` if the list has to be read, after a pause if that was just done.
     /// Nothing is lost if the future is dropped.
     ///
@@ -47,7 +58,7 @@ impl ChangeStream {
     /// From now on, changes are in this answer.
     pub(crate) fn begin(&mut self, answer: Answer) {
         let now = Instant::now();
-        self.lines = Some((answer.lines(), now + LIFE));
+        self.lines = Some((answer.lines(), now + self.life));
         self.begun = Some(now);
     }
 

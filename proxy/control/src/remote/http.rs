@@ -132,7 +132,7 @@ impl Servers {
         let answer = self.ask(request, headers, body, patience).await?;
         let url = self.urls.get(self.current % self.urls.len().max(1));
         answer.good().await.map_err(|error| match url {
-            Some(url) => format!("{url}: {error}").into(),
+            Some(url) => error.of(url),
             None => error,
         })
     }
@@ -158,7 +158,7 @@ impl Servers {
         }
         let request = request.body(Full::new(body)).map_err(|error| said(&error))?;
         let answer = ask(stream.map_err(|error| said(&error))?, request, patience).await;
-        answer.map_err(|error| format!("{url}: {error}").into())
+        answer.map_err(|error| error.of(url))
     }
 }
 
@@ -203,7 +203,9 @@ impl Answer {
             status => {
                 let body = self.beginning(ERROR_BYTES_MAX).await;
                 let detail: String = body.chars().filter(|one| !one.is_control()).collect();
-                Err(format!("status {status} {detail}").into())
+                let text = format!("status {status} {detail}");
+                // Whether a server that fails has done it is not known.
+                Err(if status.is_client_error() { RemoteError::refusal(text) } else { text.into() })
             }
         }
     }

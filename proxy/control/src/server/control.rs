@@ -271,6 +271,13 @@ impl<'a> Control<'a> {
         }
     }
 
+    /// Is no longer a member of the fleet, which finds out by itself if it is not told.
+    async fn leave_fleet(&self) {
+        if let Some(fleet) = &self.fleet {
+            fleet.leave().await;
+        }
+    }
+
     async fn drain(
         &self,
         end: End,
@@ -290,9 +297,10 @@ impl<'a> Control<'a> {
             }
         }
         tracing::info!(timeout_ms, "draining");
-        // The other process is the member now, or nobody waits for this one any more.
-        let leaving =
-            self.fleet.clone().map(|fleet| tokio::task::spawn_local(async move { fleet.leave().await }));
+        if end == End::HandedOver {
+            // The other process is the member now.
+            self.leave_fleet().await;
+        }
         self.live.load().drain_caches(true);
         if let Some(bypass) = &self.bypass {
             bypass.stop();
@@ -328,9 +336,8 @@ impl<'a> Control<'a> {
                 ExitCode::FAILURE
             }
         };
-        if let Some(leaving) = leaving {
-            let _ = leaving.await;
-        }
+        // Until here, others waited for the requests of this process.
+        self.leave_fleet().await;
         stage.send_replace(Stage::End);
         // A worker that is stuck is not waited for.
         let _ = tokio::time::timeout(LAST_WORDS, stage.closed()).await;

@@ -109,6 +109,7 @@ impl ConsulClient {
         match answer.status() {
             StatusCode::OK => Ok(Outcome::Made),
             StatusCode::CONFLICT => Ok(Outcome::Conflict),
+            // Too large, or not allowed.
             _ => Err(refusal(answer).await),
         }
     }

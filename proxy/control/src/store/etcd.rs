@@ -2,6 +2,7 @@
 //! last revision.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use data_encoding::BASE64;
 use serde::Deserialize;
@@ -10,7 +11,10 @@ use sluice_config::EtcdSource;
 
 use super::{Commit, Item, KEYS_MAX, MEMBERS, Outcome, STATE, StoreError, Update};
 use crate::remote::changes::ChangeStream;
-use crate::remote::etcd::{EtcdClient, Range, WatchResult, range_of};
+use crate::remote::etcd::{EtcdClient, KeyValue, Range, WatchResult, range_of};
+
+/// How long a watch is believed that says nothing: its member may be cut off. Going on costs two short requests.
+const LIFE: Duration = Duration::from_secs(10);
 
 /// Follows the keys of the shared state.
 pub(crate) struct EtcdWatcher {
@@ -64,7 +68,7 @@ impl EtcdWatcher {
         Ok(Self {
             client: EtcdClient::new(config)?,
             prefix: format!("{}{STATE}", config.prefix),
-            changes: ChangeStream::default(),
+            changes: ChangeStream::living(LIFE),
             seen: None,
             keys: BTreeSet::new(),
         })
@@ -132,7 +136,7 @@ impl EtcdWatcher {
         let mut all = BTreeMap::new();
         for one in &range.kvs {
             let item = Item { value: one.value()?, version: one.revision()? };
-            all.insert(self.relative(&one.key()?)?, item);
+            all.insert(self.relative(one)?, item);
         }
         self.watch(revision).await?;
         self.keys = all.keys().cloned().collect();
@@ -145,7 +149,7 @@ impl EtcdWatcher {
         for line in lines {
             let result = WatchResult::read(line)?;
             for event in &result.events {
-                let key = self.relative(&event.kv.key()?)?;
+                let key = self.relative(&event.kv)?;
                 let item = match event.is_delete() {
                     true => None,
                     false => Some(Item { value: event.kv.value()?, version: event.kv.revision()? }),
@@ -164,9 +168,10 @@ impl EtcdWatcher {
         Ok(changes)
     }
 
-    fn relative(&self, key: &str) -> Result<String, StoreError> {
-        let key = key.strip_prefix(&self.prefix).ok_or("a key has another prefix")?;
-        Ok(key.to_owned())
+    /// The key without the prefix. One that is not UTF-8 is not of a member, but it counts.
+    fn relative(&self, one: &KeyValue) -> Result<String, StoreError> {
+        let Ok(key) = one.key() else { return Ok(format!("unreadable {}", one.key)) };
+        Ok(key.strip_prefix(&self.prefix).ok_or("a key has another prefix")?.to_owned())
     }
 }
 

@@ -25,7 +25,7 @@ const KEYS_MAX: usize = 200_000;
 pub(crate) const CHANGES_MAX: usize = 24;
 
 /// A value, and the version of its key, for [`Commit::checks`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Item {
     pub(crate) value: Vec<u8>,
     /// Not 0.

@@ -35,10 +35,11 @@ for _ = 1, tonumber(take()) do
     if (redis.call('HGET', KEYS[2], key) or '0') ~= version then return 0 end
 end
 local now = redis.call('TIME')
+local before = redis.call('GET', KEYS[3]) or '0'
 local version = tonumber(now[1]) * 1000 + math.floor(tonumber(now[2]) / 1000)
-version = string.format('%.0f', math.max(version, tonumber(redis.call('GET', KEYS[3]) or '0') + 1))
+version = string.format('%.0f', math.max(version, tonumber(before) + 1))
 redis.call('SET', KEYS[3], version)
-local changed = {version}
+local changed = {version, before}
 for _ = 1, tonumber(take()) do
     local key, value = take(), take()
     redis.call('HSET', KEYS[1], key, value)
@@ -185,12 +186,17 @@ impl RedisWatcher {
         Ok(Update::All(found.into_iter().filter_map(|(key, item)| Some((key, item?))).collect()))
     }
 
-    /// Reads what a message names: the version, and the keys. `None` if it is known.
+    /// Reads what a message names: the version, the one before, and the keys. `None` if it is known.
     async fn read_changed(&mut self, changed: &str) -> Result<Option<Update>, StoreError> {
         let mut lines = changed.split('\n');
-        let version: u64 = lines.next().and_then(|text| text.parse().ok()).unwrap_or(u64::MAX);
+        let mut number = || lines.next().and_then(|text| text.parse::<u64>().ok()).unwrap_or(u64::MAX);
+        let (version, before) = (number(), number());
         if version <= self.seen {
             return Ok(None);
+        }
+        if before != self.seen {
+            // Something was missed, or the server has lost what it had.
+            return self.read_all().await.map(Some);
         }
         let keys: Vec<&str> = lines.collect();
         let (last, found) = self.commands.read(READ_SOME, &keys).await?;
@@ -281,7 +287,8 @@ impl Commands {
         }
         let mut items = Vec::with_capacity(found.len() / 3);
         for one in found.chunks_exact(3) {
-            let key = String::from_utf8(one[0].clone()).map_err(|_| "a key is not UTF-8")?;
+            // Others are not of a member.
+            let Ok(key) = String::from_utf8(one[0].clone()) else { continue };
             let version = number(&one[1])?;
             items.push((key, (version > 0).then(|| Item { value: one[2].clone(), version })));
         }
@@ -384,7 +391,11 @@ fn number(text: &[u8]) -> Result<u64, StoreError> {
 /// An error without what the server quotes of a command, which may be a secret.
 fn said(error: RedisError) -> StoreError {
     match error.kind() {
-        ErrorKind::AuthenticationFailed => "the server does not accept user and password".into(),
+        ErrorKind::AuthenticationFailed => {
+            StoreError::refusal("the server does not accept user and password")
+        }
+        // The server has answered, as it does when it has no memory left.
+        _ if error.code().is_some() => StoreError::refusal(error.to_string()),
         _ => error.to_string().into(),
     }
 }

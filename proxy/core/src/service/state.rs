@@ -18,6 +18,9 @@ use crate::durable;
 /// The version of the format.
 const VERSION: u32 = 1;
 
+/// Most files of services that are no longer served; beyond that, the last one is replaced.
+const KEPT_ASIDE_MAX: u32 = 9;
+
 /// Maximum size of the file in bytes, enough for about ten thousand services.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
@@ -30,15 +33,21 @@ pub struct StateFile {
     pub kamal: Option<PathBuf>,
 }
 
-/// What a member of a fleet remembers besides the services.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// What a member of a fleet remembers besides the services that it serves.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FleetMark {
+    /// Where the fleet has its store.
+    pub place: String,
     /// Which fleet it is.
     pub fleet: String,
     /// The version of the services.
     pub version: u64,
-    /// The deploys that the targets of each service are of.
+    /// The last changes, newest first.
+    pub recent: Vec<String>,
+    /// Everything that the fleet had deployed then, by the names of services.
+    pub records: BTreeMap<String, Value>,
+    /// The deploys that the targets of each served service are of.
     pub deploys: BTreeMap<String, Deploys>,
 }
 
@@ -135,9 +144,17 @@ impl StateFile {
     /// # Errors
     /// When they cannot be written.
     pub fn keep_aside(&self, services: &Services) -> io::Result<PathBuf> {
-        let mut path = self.path.clone().into_os_string();
-        path.push(".before-fleet");
-        let aside = Self { path: path.into(), kamal: None };
+        let name = |number: u32| {
+            let mut path = self.path.clone().into_os_string();
+            path.push(if number == 0 {
+                ".before-fleet".to_owned()
+            } else {
+                format!(".before-fleet.{number}")
+            });
+            PathBuf::from(path)
+        };
+        let free = (0..KEPT_ASIDE_MAX).map(name).find(|path| !path.exists());
+        let aside = Self { path: free.unwrap_or_else(|| name(KEPT_ASIDE_MAX)), kamal: None };
         aside.save(services, None)?;
         Ok(aside.path)
     }

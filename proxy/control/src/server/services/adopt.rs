@@ -1,6 +1,7 @@
-//! Serves what a fleet has deployed: takes over what has changed in the shared state, and checks targets that are
-//! proposed there.
+//! Serves what a fleet has deployed: takes over what has changed in the shared state, and gives the store what it has
+//! lost.
 
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -9,31 +10,24 @@ use std::time::Duration;
 use sluice_core::service::compile::Group;
 use sluice_core::service::duration::GoDuration;
 use sluice_core::service::error::ServiceError;
-use sluice_core::service::model::{PauseState, Service};
+use sluice_core::service::model::{Pause, PauseState, Service};
+use sluice_core::service::options::DRAIN_TIMEOUT;
 use sluice_core::service::set::{self, check_against};
 use sluice_core::service::slot::{Gate, Slot};
-use sluice_core::service::state::Deploys;
-use tokio::task::AbortHandle;
+use sluice_core::service::state::{Deploys, FleetMark};
 use tokio::time::{Instant, timeout};
 
+use super::attached::Attached;
 use super::slots::{ActiveSlot, Built};
-use super::{Running, Services};
-use crate::fleet::state::{Proposal, Record, SharedServices};
-use crate::fleet::{ALL, Fleet, Readiness};
-use crate::store::Outcome;
+use super::{Running, Services, Shared, add, targets};
+use crate::fleet::state::{Head, Keys, Record, SharedServices, fingerprint, new_id};
+use crate::fleet::{ALL, Fleet, Report};
+use crate::store::{Commit, Outcome};
 
 /// After this time, what has failed is tried again, and what nobody needs is removed.
 const AGAIN: Duration = Duration::from_secs(5);
-/// A proposal is older than this before anybody but its owner removes it.
-const ORPHANED_AFTER: Duration = Duration::from_secs(60);
-
-/// A proposal that this member has seen.
-pub(super) struct Checked {
-    since: Instant,
-    task: AbortHandle,
-    /// What was made for it, once it is healthy.
-    built: Option<Built>,
-}
+/// A member that writes services piece by piece is believed to do so for this long.
+const WRITES_MAX: Duration = Duration::from_secs(20);
 
 /// What becomes of one service.
 struct Next {
@@ -41,80 +35,182 @@ struct Next {
     gate: Arc<Gate>,
     active: Option<Built>,
     rollout: Option<Built>,
-    /// Whether it was served before, with other settings of its pause.
+    /// Whether its pause has changed.
     is_held: bool,
+}
+
+/// What is to be served, and what is not.
+#[derive(Default)]
+struct Plan {
+    next: Vec<Next>,
+    services: Vec<Service>,
+    deploys: BTreeMap<String, Deploys>,
+    failed: BTreeMap<String, String>,
+}
+
+/// What this host serves first: what the fleet has, if the store has answered and has lost nothing; otherwise what it
+/// remembers. Services of another fleet, or of this host alone, are replaced later, with care.
+pub(super) fn at_start(fleet: &Fleet, book: set::Services, mark: FleetMark) -> (set::Services, Shared) {
+    let known = SharedServices::remembered(&mark);
+    let stored = SharedServices::of(&fleet.keys());
+    let is_new = known.is_nothing() && book.iter().next().is_none();
+    let is_ours = |stored: &SharedServices| {
+        is_new || (!known.is_nothing() && mark.place == fleet.place() && stored.follows(&known))
+    };
+    let Some(stored) = stored.filter(is_ours) else {
+        let shared = Shared {
+            known: RefCell::new(known),
+            place: RefCell::new(mark.place),
+            deploys: RefCell::new(mark.deploys),
+            is_saved: Cell::new(true),
+            ..Shared::default()
+        };
+        return (book, shared);
+    };
+    // Those that cannot be read stay as they are here.
+    let kept = book.iter().filter(|one| stored.unreadable.contains_key(&one.name)).cloned();
+    let served = stored.records.values().map(|record| record.service.clone()).chain(kept).collect();
+    let deploys =
+        stored.records.iter().map(|(name, record)| (name.clone(), record.deploys.clone())).collect();
+    let shared = Shared {
+        known: RefCell::new(stored),
+        place: RefCell::new(fleet.place()),
+        deploys: RefCell::new(deploys),
+        ..Shared::default()
+    };
+    (served, shared)
 }
 
 impl Services {
     /// Follows the fleet without end.
     pub(in crate::server) async fn follow_fleet(self: Rc<Self>, fleet: Rc<Fleet>) {
         let mut changes = fleet.changes();
+        let (mut last, mut tidied) = (None, Instant::now());
         loop {
             // A handover reads the state itself; if it fails, it is made up for here.
             if fleet.has_seen() && !self.site.changes.is_handing_over() {
-                self.adopt(&fleet).await;
-                self.check_proposals(&fleet);
+                let now = Some(fingerprint(&fleet.keys()));
+                // Other keys change as well: bans, certificates.
+                if now != last || !self.is_up_to_date(&fleet) {
+                    self.adopt(&fleet).await;
+                    self.check_proposals(&fleet);
+                    last = now;
+                }
             }
-            if timeout(AGAIN, changes.changed()).await.is_err() {
+            let _ = timeout(AGAIN, changes.changed()).await;
+            if tidied.elapsed() >= AGAIN && fleet.trouble().is_none() {
+                tidied = Instant::now();
                 self.remove_orphans(&fleet).await;
             }
         }
     }
 
+    /// Whether nothing is left to try again.
+    fn is_up_to_date(&self, fleet: &Fleet) -> bool {
+        let known = self.shared.known.borrow();
+        let has_it = Head::of(&fleet.keys()).is_none_or(|head| {
+            head.writer.is_none() && head.fleet == known.fleet && head.version == known.version
+        });
+        has_it && self.shared.failed.borrow().is_empty() && self.shared.is_saved.get()
+    }
+
     /// Takes over the shared state, or gives the store what it has lost.
     async fn adopt(self: &Rc<Self>, fleet: &Rc<Fleet>) {
-        let shared = SharedServices::of(&fleet.keys());
-        let mark = self.shared.mark.borrow().clone();
-        let (shared, damaged) = match shared {
-            Some((shared, damaged)) if !shared.is_older_than(&mark) => (shared, damaged),
-            Some(_) => return self.give_back(fleet).await,
-            // A fleet begins with the services of the first host that has some.
-            None if mark.version > 0 || self.book.borrow().iter().next().is_some() => {
-                return self.give_back(fleet).await;
-            }
-            None => return,
+        let keys = fleet.keys().clone();
+        let known = match self.shared.known.borrow().clone() {
+            known if known.is_nothing() => SharedServices::of_host(self.book.borrow().iter()),
+            known => known,
         };
-        if shared.mark() == mark && self.shared.failed.borrow().is_empty() {
-            // Said again after a reconnect.
+        let place = self.shared.place.borrow().clone();
+        let is_elsewhere = known.version > 0 && place != fleet.place();
+        let stored = match SharedServices::of(&keys) {
+            Some(stored) => stored,
+            None if self.is_written_by_another(fleet, &keys).await => return,
+            // A fleet begins with the services of the first host that has some.
+            None if known.is_nothing() => return self.report(fleet),
+            None => return self.give_back(fleet, &keys, &SharedServices::found(&keys), &known).await,
+        };
+        if stored == known
+            && !is_elsewhere
+            && self.shared.failed.borrow().is_empty()
+            && self.shared.is_saved.get()
+        {
+            // Only a proposal has changed.
             return self.report(fleet);
         }
-        if shared.fleet != mark.fleet {
-            self.leave_behind(&shared).await;
+        if known.version == 0 || is_elsewhere {
+            self.leave_behind(&stored).await;
+        } else if !stored.follows(&known) {
+            let (merged, _) = stored.merge(&known);
+            if !merged.is_like(&stored) {
+                return self.give_back(fleet, &keys, &stored, &known).await;
+            }
         }
-        let (version, failed) = (shared.version, damaged.into_iter().map(|one| (one.clone(), one)).collect());
-        let drains = self.serve(shared, failed).await;
-        self.settle_when(fleet, version, drains);
+        let drains = self.serve(fleet, stored).await;
+        self.settle(fleet, drains);
         self.report(fleet);
     }
 
-    /// Gives the store the services that this member knows: it has lost them, or has older ones.
-    async fn give_back(&self, fleet: &Fleet) {
-        let known = SharedServices::remembered(self.book.borrow().iter(), &self.shared.mark.borrow());
-        let commits = known.publish(&fleet.keys(), fleet.name());
+    /// Whether another member writes services now, piece by piece.
+    async fn is_written_by_another(&self, fleet: &Fleet, keys: &Keys) -> bool {
+        let Some(writer) = Head::of(keys).and_then(|head| head.writer) else {
+            self.shared.written_since.set(None);
+            return false;
+        };
+        let item = Head::item_version(keys);
+        let since = match self.shared.written_since.get() {
+            Some((of, since)) if of == item => since,
+            _ => Instant::now(),
+        };
+        self.shared.written_since.set(Some((item, since)));
+        if writer == fleet.member || since.elapsed() > WRITES_MAX {
+            return false;
+        }
+        fleet.members().await.is_ok_and(|members| members.0.contains_key(&writer))
+    }
+
+    /// Gives the store the services that this member knows: it has lost them, or has others.
+    async fn give_back(&self, fleet: &Fleet, keys: &Keys, stored: &SharedServices, known: &SharedServices) {
+        let (merged, dropped) = stored.merge(known);
         tracing::warn!(
-            version = known.version,
-            services = known.records.len(),
+            services = merged.records.len(),
             "the store lacks services that this member knows; it gets them"
         );
-        for commit in commits {
-            match fleet.commit(&commit).await {
-                Ok(Outcome::Made) => {}
-                // Another member was faster.
-                Ok(Outcome::Conflict) => return,
-                Err(error) => return tracing::warn!(%error, "the store did not take the services"),
+        if !dropped.is_empty() {
+            let services = dropped.join(", ");
+            tracing::warn!(services, "these services are left out: newer ones have their hosts and paths");
+        }
+        let id = new_id();
+        let (head, announcement) = merged.announcement(keys, &fleet.member, &id);
+        if !made(fleet.commit(&announcement).await) {
+            return;
+        }
+        let until = Instant::now() + fleet.confirm_timeout();
+        if fleet.sees(until, |head| head.has(&id)).await.is_none() {
+            return;
+        }
+        let pieces: Vec<Commit> = merged.pieces(&fleet.keys(), head);
+        for piece in pieces {
+            if !made(fleet.commit(&piece).await) {
+                return;
             }
         }
     }
 
     /// Services of a host, or of another fleet, that it does not serve from now on: their file is kept.
-    async fn leave_behind(&self, shared: &SharedServices) {
-        let gone = |service: &&Service| !shared.records.contains_key(&service.name);
-        let gone: Vec<_> = self.book.borrow().iter().filter(gone).map(|one| one.name.clone()).collect();
+    async fn leave_behind(&self, stored: &SharedServices) {
+        let is_other = |service: &&Service| {
+            stored
+                .records
+                .get(&service.name)
+                .is_none_or(|record| record.service.targets() != service.targets())
+        };
+        let gone: Vec<_> = self.book.borrow().iter().filter(is_other).map(|one| one.name.clone()).collect();
         if gone.is_empty() {
             return;
         }
         let services = gone.join(", ");
-        tracing::warn!(services, "these services are not of the fleet, and are no longer served");
+        tracing::warn!(services, "these services are not those of the fleet, and are no longer served");
         if let Some(file) = self.file.clone() {
             let book = self.book.borrow().clone();
             let kept = tokio::task::spawn_blocking(move || file.keep_aside(&book)).await;
@@ -126,81 +222,105 @@ impl Services {
     }
 
     /// Serves these services. Returns the drains of what they replace.
-    async fn serve(&self, shared: SharedServices, mut failed: BTreeMap<String, String>) -> Vec<Drain> {
+    async fn serve(&self, fleet: &Fleet, stored: SharedServices) -> Vec<Drain> {
         let _turn = self.turn.lock().await;
-        let mut next = Vec::new();
-        let mut mark = shared.mark();
-        let mut book = set::Services::default();
-        // Some settings of services follow from those of others.
-        let all: set::Services = shared.records.values().map(|record| record.service.clone()).collect();
-        for mut record in shared.records.into_values() {
-            let name = record.service.name.clone();
-            if let Ok(service) = all.get(&name) {
-                record.service.clone_from(service);
-            }
-            match self.prepare(record).await {
-                Ok(Some(one)) => {
-                    book.set(one.record.service.clone());
-                    next.push(one);
-                }
-                Ok(None) => drop(self.get(&name).map(|same| book.set(same))),
-                Err(error) => {
-                    tracing::error!(service = name, %error, "cannot serve what the fleet has deployed");
-                    failed.insert(name.clone(), error.to_string());
-                    // What it has is better than nothing, and is tried again.
-                    let known = self.shared.mark.borrow().deploys.get(&name).cloned().unwrap_or_default();
-                    mark.deploys.insert(name.clone(), known);
-                    let _ = self.get(&name).map(|before| book.set(before));
-                }
-            }
-        }
+        let version = stored.version;
+        let mut plan = self.plan(&stored).await;
+        let book: set::Services = std::mem::take(&mut plan.services).into_iter().collect();
         let gone: Vec<String> = self.book.borrow().iter().map(|one| one.name.clone()).collect();
         let gone: Vec<String> = gone.into_iter().filter(|name| book.get(name).is_err()).collect();
-        self.shared.mark.replace(mark);
-        if let Err(error) = self.save(book).await {
+        // Nothing is replaced before all of it can be.
+        if !plan.next.is_empty() || !gone.is_empty() {
+            let attached = match self.attached_with(&book, &mut plan) {
+                Ok(attached) => self.site.attach(attached).await.map_err(|error| error.to_string()),
+                Err(error) => Err(error.to_string()),
+            };
+            if let Err(error) = attached {
+                tracing::error!(error, "cannot serve what the fleet has deployed");
+                self.shared.failed.replace([(ALL.to_owned(), error)].into());
+                return Vec::new();
+            }
+        }
+        let drains = self.install_all(std::mem::take(&mut plan.next), version);
+        self.retire_all(&gone);
+        self.shared.known.replace(stored);
+        self.shared.place.replace(fleet.place());
+        self.shared.deploys.replace(plan.deploys);
+        self.shared.failed.replace(plan.failed);
+        self.book.replace(book.clone());
+        let saved = self.save(book).await;
+        if let Err(error) = &saved
+            && self.shared.is_saved.get()
+        {
             // The store has it; only a restart while the store is away would miss it.
             tracing::error!(%error, "the services of the fleet are served, but not stored here");
         }
-        let mut drains = self.install_all(next);
-        let removed: Vec<_> = gone.iter().filter_map(|name| self.running.borrow_mut().remove(name)).collect();
-        if let Err(error) = self.attach().await {
-            tracing::error!(%error, "cannot serve what the fleet has deployed");
-            failed.insert(ALL.to_owned(), error.to_string());
-        }
-        for Running { gate, active, rollout } in removed {
-            // Paused requests are routed again, and find no route.
-            gate.set(sluice_core::service::model::Pause::default());
-            let slots = [Some(active), rollout].into_iter().flatten();
-            // As on one host, nobody waits for what is removed.
-            slots.for_each(|slot| {
-                slot.replace();
-                tokio::task::spawn_local(async move {
-                    slot.drain(sluice_core::service::options::DRAIN_TIMEOUT).await;
-                });
-            });
-        }
-        drains.iter().for_each(Drain::begin);
-        self.shared.failed.replace(failed);
-        drains.retain(|drain| !drain.is_nothing());
+        self.shared.is_saved.set(saved.is_ok());
         drains
+    }
+
+    /// What is to be done to serve these services.
+    async fn plan(&self, stored: &SharedServices) -> Plan {
+        let mut plan = Plan::default();
+        // Some settings of services follow from those of others.
+        let all: set::Services = stored.records.values().map(|record| record.service.clone()).collect();
+        for (name, record) in &stored.records {
+            let mut record = record.clone();
+            if let Ok(service) = all.get(name) {
+                record.service.clone_from(service);
+            }
+            match self.prepare(record.clone()).await {
+                Ok(next) => {
+                    plan.services.push(record.service);
+                    plan.deploys.insert(name.clone(), record.deploys);
+                    plan.next.extend(next);
+                }
+                Err(error) => self.keep_as_it_is(&mut plan, name, error.to_string()),
+            }
+        }
+        for name in stored.unreadable.keys() {
+            self.keep_as_it_is(&mut plan, name, "this release cannot read what is stored".to_owned());
+        }
+        plan
+    }
+
+    /// What there is of a service is better than nothing, and it is tried again.
+    fn keep_as_it_is(&self, plan: &mut Plan, name: &str, error: String) {
+        if self.shared.failed.borrow().get(name) != Some(&error) {
+            tracing::error!(service = name, error, "cannot serve what the fleet has deployed");
+        }
+        plan.failed.insert(name.to_owned(), error);
+        if let Ok(before) = self.get(name) {
+            plan.services.push(before);
+            let deploys = self.shared.deploys.borrow().get(name).cloned().unwrap_or_default();
+            plan.deploys.insert(name.to_owned(), deploys);
+        }
     }
 
     /// What becomes of a service; `None` if nothing.
     async fn prepare(&self, record: Record) -> Result<Option<Next>, ServiceError> {
         let name = record.service.name.clone();
         check_against(&self.site.file(), &name, &record.service.options)?;
+        super::deploy::check_options(&record.service.options)?;
         let before = self.get(&name).ok();
-        let known = self.shared.mark.borrow().deploys.get(&name).cloned().unwrap_or_default();
-        let is_running = self.running.borrow().contains_key(&name);
-        if is_running && before.as_ref() == Some(&record.service) && known == record.deploys {
+        let known = self.shared.deploys.borrow().get(&name).cloned().unwrap_or_default();
+        let (is_running, has_rollout) = {
+            let running = self.running.borrow();
+            let running = running.get(&name);
+            (running.is_some(), running.is_some_and(|running| running.rollout.is_some()))
+        };
+        let is_same = before.as_ref() == Some(&record.service) && known == record.deploys;
+        if is_running && is_same && has_rollout == record.service.has_rollout() {
             return Ok(None);
         }
         let Deploys { active, rollout } = &record.deploys;
-        let active = match is_running && *active == known.active {
+        let same_targets = before.as_ref().is_some_and(|before| has_same_targets(before, &record.service));
+        let active = match is_running && *active == known.active && same_targets {
             true => None,
             false => Some(self.built(active, &record.service, Group::Active, Group::ActiveReaders).await?),
         };
-        let is_new = record.service.has_rollout() && !(is_running && *rollout == known.rollout);
+        let is_new =
+            record.service.has_rollout() && !(has_rollout && *rollout == known.rollout && same_targets);
         let rollout = match is_new {
             false => None,
             true => Some(self.built(rollout, &record.service, Group::Rollout, Group::RolloutReaders).await?),
@@ -220,8 +340,7 @@ impl Services {
         writers: Group,
         readers: Group,
     ) -> Result<Built, ServiceError> {
-        let checked =
-            self.shared.checked.borrow_mut().get_mut(proposal).and_then(|checked| checked.built.take());
+        let checked = self.shared.checked.borrow_mut().get_mut(proposal).and_then(|checked| checked.take());
         if let Some(built) = checked {
             return Ok(built);
         }
@@ -231,13 +350,35 @@ impl Services {
         built.map_err(std::io::Error::other)?
     }
 
+    /// The services as they will be, with what is prepared.
+    fn attached_with(&self, book: &set::Services, plan: &mut Plan) -> Result<Attached, ServiceError> {
+        let running = self.running.borrow();
+        let mut attached = Attached::default();
+        for service in book.iter() {
+            let next = plan.next.iter().find(|next| next.record.service.name == service.name);
+            let before = running.get(&service.name);
+            let slot_of = |built: &Built| Arc::clone(&built.slot);
+            let slot = |slot: &ActiveSlot| Arc::clone(&slot.slot);
+            let active = next.and_then(|next| next.active.as_ref()).map(slot_of);
+            let Some(active) = active.or_else(|| before.map(|before| slot(&before.active))) else { continue };
+            let rollout = next.and_then(|next| next.rollout.as_ref()).map(slot_of);
+            let rollout = rollout.or_else(|| before.and_then(|before| before.rollout.as_ref()).map(slot));
+            let rollout = rollout.filter(|_| service.has_rollout());
+            let gate = next.map(|next| &next.gate).or_else(|| before.map(|before| &before.gate));
+            let Some(gate) = gate else { continue };
+            add(&mut attached, service, active, rollout, gate)?;
+        }
+        Ok(attached)
+    }
+
     /// Replaces what has changed. Returns the drains of what it replaces.
-    fn install_all(&self, next: Vec<Next>) -> Vec<Drain> {
+    fn install_all(&self, next: Vec<Next>, version: u64) -> Vec<Drain> {
         let mut all = self.running.borrow_mut();
         let mut drains = Vec::new();
         for Next { record, gate, active, rollout, is_held } in next {
-            let mut drain = Drain { patience: record.drain_timeout, ..Drain::default() };
             let name = record.service.name.clone();
+            let patience = record.drain_timeout;
+            let mut drain = Drain { service: name.clone(), version, patience, ..Drain::default() };
             match all.get_mut(&name) {
                 Some(running) => {
                     if let Some(built) = active {
@@ -245,6 +386,8 @@ impl Services {
                     }
                     if let Some(built) = rollout {
                         drain.replaced.extend(running.rollout.replace(built.keep()));
+                    } else if !record.service.has_rollout() {
+                        drain.replaced.extend(running.rollout.take());
                     }
                 }
                 None => {
@@ -261,104 +404,75 @@ impl Services {
                     drain.held.extend(slots.map(|slot| Arc::clone(&slot.slot)));
                 }
             }
-            super::targets::apply(&record.service, running);
+            targets::apply(&record.service, running);
             drains.push(drain);
         }
+        // From here on, requests that still use the old snapshot are routed again.
+        drains.iter().flat_map(|drain| &drain.replaced).for_each(ActiveSlot::replace);
+        drains.retain(|drain| !drain.replaced.is_empty() || !drain.held.is_empty());
         drains
+    }
+
+    /// Ends services that are gone. As on one host, nobody waits for what is removed.
+    fn retire_all(&self, gone: &[String]) {
+        let removed: Vec<_> = gone.iter().filter_map(|name| self.running.borrow_mut().remove(name)).collect();
+        for Running { gate, active, rollout } in removed {
+            // Paused requests are routed again, and find no route.
+            gate.set(Pause::default());
+            for slot in [Some(active), rollout].into_iter().flatten() {
+                slot.replace();
+                tokio::task::spawn_local(async move { slot.drain(DRAIN_TIMEOUT).await });
+            }
+        }
     }
 
     /// Says what this member serves.
     fn report(&self, fleet: &Fleet) {
-        let (applied, failed) = (self.shared.mark.borrow().version, self.shared.failed.borrow().clone());
-        let settled = self.shared.settling.borrow().first().map_or(applied, |first| first - 1);
-        fleet.say(|report| (report.applied, report.settled, report.failed) = (applied, settled, failed));
+        let known = self.shared.known.borrow();
+        let draining = self.shared.draining.borrow();
+        let first = draining.iter().filter_map(|(name, versions)| Some((name.clone(), *versions.first()?)));
+        let (draining, failed) = (first.collect(), self.shared.failed.borrow().clone());
+        let (applied, of) = (known.version, known.fleet.clone());
+        fleet.say(|report| *report = Report { fleet: of, applied, draining, failed, ..report.clone() });
     }
 
-    /// Says so once all drains of a version have ended.
-    fn settle_when(self: &Rc<Self>, fleet: &Rc<Fleet>, version: u64, drains: Vec<Drain>) {
-        if drains.is_empty() {
-            return;
-        }
-        self.shared.settling.borrow_mut().insert(version);
-        let (services, fleet) = (Rc::clone(self), Rc::clone(fleet));
-        tokio::task::spawn_local(async move {
-            futures_util::future::join_all(drains.into_iter().map(Drain::run)).await;
-            services.shared.settling.borrow_mut().remove(&version);
-            services.report(&fleet);
-        });
-    }
-
-    /// Checks the targets of new proposals, and forgets those that are gone.
-    fn check_proposals(self: &Rc<Self>, fleet: &Rc<Fleet>) {
-        let proposals = Proposal::all(&fleet.keys());
-        self.shared.checked.borrow_mut().retain(|id, checked| {
-            let stays = proposals.contains_key(id);
-            if !stays {
-                checked.task.abort();
-                fleet.say(|report| drop(report.ready.remove(id)));
-            }
-            stays
-        });
-        for (id, proposal) in proposals {
-            if self.shared.checked.borrow().contains_key(&id) {
-                continue;
-            }
-            let (services, fleet, of) = (Rc::clone(self), Rc::clone(fleet), id.clone());
-            let task = tokio::task::spawn_local(async move {
-                let outcome = services.check_proposal(&proposal).await;
-                let readiness = match outcome {
-                    Ok(built) => {
-                        if let Some(checked) = services.shared.checked.borrow_mut().get_mut(&of) {
-                            checked.built = Some(built);
-                        }
-                        Readiness::Healthy
-                    }
-                    Err(error) => Readiness::Unusable { error: error.to_string(), details: error.details() },
-                };
-                fleet.say(|report| drop(report.ready.insert(of, readiness)));
+    /// Says so once the requests of each drain have ended.
+    fn settle(self: &Rc<Self>, fleet: &Rc<Fleet>, drains: Vec<Drain>) {
+        for drain in drains {
+            let (name, version) = (drain.service.clone(), drain.version);
+            self.shared.draining.borrow_mut().entry(name.clone()).or_default().insert(version);
+            let (services, fleet) = (Rc::clone(self), Rc::clone(fleet));
+            tokio::task::spawn_local(async move {
+                drain.run().await;
+                let mut draining = services.shared.draining.borrow_mut();
+                if let Some(versions) = draining.get_mut(&name) {
+                    versions.remove(&version);
+                }
+                draining.retain(|_, versions| !versions.is_empty());
+                drop(draining);
+                services.report(&fleet);
             });
-            let checked = Checked { since: Instant::now(), task: task.abort_handle(), built: None };
-            self.shared.checked.borrow_mut().insert(id, checked);
         }
     }
+}
 
-    async fn check_proposal(&self, proposal: &Proposal) -> Result<Built, ServiceError> {
-        let service = &proposal.service;
-        check_against(&self.site.file(), &service.name, &service.options)?;
-        self.check_tls(service).await?;
-        let (writers, readers) = match proposal.is_rollout {
-            true => (Group::Rollout, Group::RolloutReaders),
-            false => (Group::Active, Group::ActiveReaders),
-        };
-        self.ready(service.clone(), writers, readers, &proposal.options).await
-    }
+/// Whether two states of a service have the same targets, reached in the same way.
+fn has_same_targets(before: &Service, next: &Service) -> bool {
+    (&before.options, &before.target_options) == (&next.options, &next.target_options)
+        && (&before.active_targets, &before.active_readers) == (&next.active_targets, &next.active_readers)
+        && (&before.rollout_targets, &before.rollout_readers)
+            == (&next.rollout_targets, &next.rollout_readers)
+}
 
-    /// Removes proposals that nobody carries out any more.
-    async fn remove_orphans(&self, fleet: &Fleet) {
-        let proposals = Proposal::all(&fleet.keys());
-        let is_old = |id: &String| {
-            self.shared
-                .checked
-                .borrow()
-                .get(id)
-                .is_some_and(|checked| checked.since.elapsed() > ORPHANED_AFTER)
-        };
-        let is_own = |proposal: &Proposal| proposal.owner == fleet.member;
-        let own = proposals.iter().filter(|(_, proposal)| is_own(proposal));
-        let own = own.filter(|(id, _)| !self.shared.own_proposals.borrow().contains(*id));
-        let mut gone: Vec<String> = own.map(|(id, _)| id.clone()).collect();
-        let others: BTreeMap<_, _> =
-            proposals.iter().filter(|(id, proposal)| !is_own(proposal) && is_old(id)).collect();
-        if !others.is_empty()
-            && let Ok(members) = fleet.members().await
-        {
-            let is_orphan = |proposal: &Proposal| !members.0.contains_key(&proposal.owner);
-            gone.extend(
-                others.iter().filter(|(_, proposal)| is_orphan(proposal)).map(|(id, _)| (*id).clone()),
-            );
-        }
-        for id in gone {
-            let _ = fleet.try_commit(&Proposal::withdrawal(&id)).await;
+/// Whether a change is made; why not is logged.
+fn made(outcome: Result<Outcome, crate::store::StoreError>) -> bool {
+    match outcome {
+        Ok(Outcome::Made) => true,
+        // Another member was faster.
+        Ok(Outcome::Conflict) => false,
+        Err(error) => {
+            tracing::warn!(%error, "the store did not take the services");
+            false
         }
     }
 }
@@ -366,21 +480,14 @@ impl Services {
 /// What is replaced or paused, until its requests have ended.
 #[derive(Default)]
 pub(super) struct Drain {
+    service: String,
+    version: u64,
     patience: GoDuration,
     replaced: Vec<ActiveSlot>,
     held: Vec<Arc<Slot>>,
 }
 
 impl Drain {
-    /// From here on, requests that still use the old snapshot are routed again.
-    fn begin(&self) {
-        self.replaced.iter().for_each(ActiveSlot::replace);
-    }
-
-    fn is_nothing(&self) -> bool {
-        self.replaced.is_empty() && self.held.is_empty()
-    }
-
     async fn run(self) {
         let patience = self.patience;
         let replaced = self.replaced.iter().map(|slot| slot.drain(patience));

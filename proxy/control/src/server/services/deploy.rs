@@ -183,7 +183,7 @@ fn check_targets(writers: &[String], readers: &[String]) -> Result<(), ServiceEr
 }
 
 /// Options that are never valid.
-fn check_options(options: &ServiceOptions) -> Result<(), ServiceError> {
+pub(super) fn check_options(options: &ServiceOptions) -> Result<(), ServiceError> {
     options.validate()?;
     ServicePages::load(&options.error_page_path)?;
     Ok(())

@@ -5,12 +5,13 @@ mod adopt;
 mod answer;
 mod attached;
 mod deploy;
+mod proposals;
 mod shared;
 mod slots;
 mod targets;
 
 use crate::server::StartError;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -24,10 +25,11 @@ use sluice_core::service::entry::ServiceEntry;
 use sluice_core::service::error::ServiceError;
 use sluice_core::service::model::{Pause, PauseState, Service};
 use sluice_core::service::options::DRAIN_TIMEOUT;
+use sluice_core::service::pages::ServicePages;
 use sluice_core::service::rollout::Rollout;
-use sluice_core::service::set;
+use sluice_core::service::set::{self, check_against};
 use sluice_core::service::slot::{Gate, Slot};
-use sluice_core::service::state::{FleetMark, StateFile};
+use sluice_core::service::state::{Deploys, FleetMark, StateFile};
 use sluice_core::service::tls::ServiceTls;
 use tokio::sync::Mutex;
 
@@ -54,13 +56,22 @@ pub(super) struct Services {
 /// What is known of the services of a fleet.
 #[derive(Default)]
 struct Shared {
-    mark: RefCell<FleetMark>,
+    /// Everything that the fleet had when it was served last.
+    known: RefCell<SharedServices>,
+    /// Where that fleet has its store.
+    place: RefCell<String>,
+    /// The deploys that the served targets are of.
+    deploys: RefCell<BTreeMap<String, Deploys>>,
+    /// Whether the state file has all this.
+    is_saved: Cell<bool>,
     /// Services that cannot be served as they are, and why.
     failed: RefCell<BTreeMap<String, String>>,
-    /// Versions whose replaced targets still have requests.
-    settling: RefCell<BTreeSet<u64>>,
+    /// Services with requests at targets that were replaced, and the versions that replaced them.
+    draining: RefCell<BTreeMap<String, BTreeSet<u64>>>,
+    /// When a head was first seen whose services are written piece by piece, by the version of its key.
+    written_since: Cell<Option<(u64, tokio::time::Instant)>>,
     /// Proposed targets.
-    checked: RefCell<BTreeMap<String, adopt::Checked>>,
+    checked: RefCell<BTreeMap<String, proposals::Checked>>,
     /// Proposals of commands that this process carries out.
     own_proposals: RefCell<BTreeSet<String>>,
 }
@@ -76,7 +87,7 @@ struct Running {
 pub(super) struct RestoredServices {
     file: Option<StateFile>,
     book: set::Services,
-    mark: FleetMark,
+    shared: Shared,
     pub(super) fleet: Option<Rc<Fleet>>,
     built: BTreeMap<String, (Arc<Gate>, Built, Option<Built>)>,
     pub(super) attached: Attached,
@@ -89,7 +100,7 @@ pub(super) struct RestoredServices {
 /// services are deployed then.
 pub(super) fn restore(config: &Config) -> Result<RestoredServices, StartError> {
     let file = state_file(config);
-    let (mut book, mark) = match file.as_ref().map(StateFile::load) {
+    let (book, mark) = match file.as_ref().map(StateFile::load) {
         Some(Ok(loaded)) => loaded,
         Some(Err(error)) => {
             tracing::error!(%error, "cannot restore the deployed services");
@@ -97,21 +108,18 @@ pub(super) fn restore(config: &Config) -> Result<RestoredServices, StartError> {
         }
         None => Default::default(),
     };
-    let mut mark = mark.unwrap_or_default();
-    let is_new = mark.fleet.is_empty() && book.iter().next().is_none();
-    // Those of another fleet are taken over later, with care.
-    let is_ours =
-        |shared: &SharedServices| is_new || (shared.fleet == mark.fleet && shared.version >= mark.version);
     let keys = keys_at_start(config)?;
-    let shared = keys.as_ref().and_then(SharedServices::of).map(|(shared, _)| shared);
-    if let Some(shared) = shared.filter(is_ours) {
-        mark = shared.mark();
-        book = shared.records.into_values().map(|record| record.service).collect();
-    }
     let fleet = config.store.as_ref().map(|store| Fleet::new(store, keys)).transpose();
     let fleet = fleet.map_err(|error| format!("store: {error}"))?;
+    let (mut book, shared) = match &fleet {
+        Some(fleet) => adopt::at_start(fleet, book, mark.unwrap_or_default()),
+        None => (book, Shared::default()),
+    };
+    if let Some(fleet) = &fleet {
+        leave_out_unusable(&mut book, config, &shared, fleet);
+    }
     let (built, attached) = (BTreeMap::new(), Attached::default());
-    let mut restored = RestoredServices { file, book, mark, fleet, built, attached };
+    let mut restored = RestoredServices { file, book, shared, fleet, built, attached };
     for service in restored.book.iter() {
         let name = &service.name;
         let made = |error: ServiceError| format!("the service {name:?} of the state file: {error}");
@@ -126,6 +134,35 @@ pub(super) fn restore(config: &Config) -> Result<RestoredServices, StartError> {
     }
     restored.attached.check(config)?;
     Ok(restored)
+}
+
+/// Leaves out services of a fleet that this host cannot serve, so that it serves the others.
+fn leave_out_unusable(book: &mut set::Services, config: &Config, shared: &Shared, fleet: &Fleet) {
+    let mut usable = Vec::new();
+    for service in book.iter() {
+        let name = &service.name;
+        let made = check_against(config, name, &service.options)
+            .and_then(|()| compile::compile(service).map(drop))
+            .and_then(|()| ServicePages::load(&service.options.error_page_path).map(drop));
+        match made {
+            Ok(()) => usable.push(service.clone()),
+            Err(error) => {
+                tracing::error!(service = name, %error, "cannot serve what the fleet has deployed");
+                shared.failed.borrow_mut().insert(name.clone(), error.to_string());
+            }
+        }
+    }
+    *book = usable.into_iter().collect();
+    let failed = shared.failed.borrow().clone();
+    fleet.say(|report| report.failed = failed);
+}
+
+impl Shared {
+    /// What the state file remembers.
+    fn mark(&self) -> FleetMark {
+        let place = self.place.borrow();
+        self.known.borrow().mark(&place, self.deploys.borrow().clone())
+    }
 }
 
 /// What the fleet shares now; `None` if there is none, or the store is away.
@@ -182,7 +219,7 @@ impl Services {
             running: RefCell::new(running.collect()),
             turn: Mutex::default(),
             fleet: restored.fleet,
-            shared: Shared { mark: RefCell::new(restored.mark), ..Shared::default() },
+            shared: restored.shared,
         }
     }
 
@@ -211,7 +248,7 @@ impl Services {
         match &self.fleet {
             Some(fleet) => {
                 let what = (name, "resumption");
-                self.hold_everywhere(fleet, what, GoDuration::default(), Pause::default()).await
+                self.hold_everywhere(fleet, what, None, Pause::default()).await
             }
             None => self.set_gate(name, Pause::default()).await,
         }
@@ -220,7 +257,7 @@ impl Services {
     async fn hold(&self, name: &str, pause: Pause, drain: GoDuration) -> Result<(), ServiceError> {
         if let Some(fleet) = &self.fleet {
             let what = if pause.state == PauseState::Paused { "pause" } else { "stop" };
-            return self.hold_everywhere(fleet, (name, what), drain, pause).await;
+            return self.hold_everywhere(fleet, (name, what), Some(drain), pause).await;
         }
         self.set_gate(name, pause).await?;
         let slots: Vec<_> = {
@@ -280,7 +317,7 @@ impl Services {
         if let Some(fleet) = &self.fleet {
             let set = |service: &mut Service| set_rollout_of(service, rollout.clone());
             let what = (name, "rollout setting");
-            return self.change_everywhere(fleet, what, GoDuration::default(), set).await;
+            return self.change_everywhere(fleet, what, None, set).await;
         }
         let _turn = self.turn.lock().await;
         let mut service = self.get(name)?;
@@ -295,7 +332,7 @@ impl Services {
     async fn save(&self, book: set::Services) -> Result<(), ServiceError> {
         if let Some(file) = self.file.clone() {
             let kept = book.clone();
-            let mark = self.fleet.as_ref().map(|_| self.shared.mark.borrow().clone());
+            let mark = self.fleet.as_ref().map(|_| self.shared.mark());
             // A disk that stalls must not stall the control plane.
             let saved = tokio::task::spawn_blocking(move || file.save(&kept, mark.as_ref())).await;
             saved.map_err(std::io::Error::other)??;

@@ -12,7 +12,7 @@ use sluice_core::service::set;
 use tokio::time::Instant;
 
 use super::Services;
-use crate::fleet::state::{Proposal, Record, ServiceChange, SharedServices, new_id};
+use crate::fleet::state::{Head, Proposal, ServiceChange, SharedServices, new_id};
 use crate::fleet::{ChangeError, Fleet, Missing};
 
 /// How often a change is made again because of changes of others.
@@ -61,7 +61,7 @@ impl Services {
         (id, proposal): (&str, &Proposal),
         expected: &BTreeSet<String>,
         candidate: &impl Fn(Option<Service>) -> Result<Service, ServiceError>,
-    ) -> Result<u64, ServiceError> {
+    ) -> Result<Version, ServiceError> {
         let DeploymentOptions { deploy_timeout, drain_timeout, .. } = proposal.options;
         let announced = fleet.commit(&proposal.announcement(id)).await;
         announced.map_err(|error| ServiceError::Store(error.to_string()))?;
@@ -88,12 +88,13 @@ impl Services {
         .await
     }
 
-    /// Changes a service on every member. `change` gets what is stored; a drain takes at most `drain`.
+    /// Changes a service on every member. `change` gets what is stored; a drain takes at most `drain`, if the change
+    /// drains.
     pub(super) async fn change_everywhere(
         &self,
         fleet: &Fleet,
         (name, what): (&str, &str),
-        drain: GoDuration,
+        drain: Option<GoDuration>,
         change: impl Fn(&mut Service) -> Result<(), ServiceError>,
     ) -> Result<(), ServiceError> {
         let expected = self.expected(fleet).await?;
@@ -101,11 +102,12 @@ impl Services {
         let stored = |mut shared: SharedServices, to: &mut ServiceChange| {
             let mut record = shared.records.remove(name).ok_or(ServiceError::NotFound)?;
             change(&mut record.service)?;
-            to.put(&Record { drain_timeout: drain, ..record });
+            record.drain_timeout = drain.unwrap_or(record.drain_timeout);
+            to.put(&record);
             Ok(())
         };
         let version = self.change_shared(fleet, &what, stored).await?;
-        self.until_settled(fleet, (version, name), drain, &expected).await
+        self.until_settled(fleet, (version, name), drain.unwrap_or_default(), &expected).await
     }
 
     /// Pauses, stops or resumes a service on every member.
@@ -113,7 +115,7 @@ impl Services {
         &self,
         fleet: &Fleet,
         what: (&str, &str),
-        drain: GoDuration,
+        drain: Option<GoDuration>,
         pause: Pause,
     ) -> Result<(), ServiceError> {
         let hold = |service: &mut Service| {
@@ -141,22 +143,39 @@ impl Services {
         fleet: &Fleet,
         what: &str,
         change: impl Fn(SharedServices, &mut ServiceChange) -> Result<(), ServiceError>,
-    ) -> Result<u64, ServiceError> {
+    ) -> Result<Version, ServiceError> {
         for _ in 0..CONFLICTS_MAX {
+            self.until_whole(fleet).await?;
             let mut next = ServiceChange::after(&fleet.keys(), fleet.name(), what);
+            let after = Head::item_version(&fleet.keys());
             change(shared(fleet), &mut next)?;
             match fleet.change(&next).await {
-                Ok(()) => return Ok(next.version),
+                Ok(()) => return Ok((next.fleet, next.version)),
                 Err(ChangeError::Conflict) => {
                     let until = Instant::now() + fleet.confirm_timeout();
-                    let seen = fleet.sees(until, |head| head.version >= next.version).await;
-                    seen.ok_or_else(|| ServiceError::Store("it does not say what has changed".to_owned()))?;
+                    if !fleet.sees_another(after, until).await {
+                        return Err(ServiceError::Store("it does not say what has changed".to_owned()));
+                    }
                 }
-                Err(ChangeError::Unreachable(why)) => return Err(ServiceError::Store(why)),
+                Err(ChangeError::Unreachable(why) | ChangeError::Refused(why)) => {
+                    return Err(ServiceError::Store(why));
+                }
                 Err(ChangeError::Unknown(why)) => return Err(ServiceError::Unconfirmed(why)),
             }
         }
         Err(ServiceError::Busy("others change services all the time; nothing has changed".to_owned()))
+    }
+
+    /// Waits until the store has the services that this member knows of: it may have lost them, or get them now.
+    async fn until_whole(&self, fleet: &Fleet) -> Result<(), ServiceError> {
+        let is_new = self.shared.known.borrow().is_nothing() && Head::of(&fleet.keys()).is_none();
+        let until = Instant::now() + fleet.confirm_timeout();
+        if is_new || fleet.sees(until, |head| head.writer.is_none()).await.is_some() {
+            return Ok(());
+        }
+        Err(ServiceError::Store(
+            "it has lost the services of the fleet, and does not have them again yet".to_owned(),
+        ))
     }
 
     /// The members that are there before a change.
@@ -175,14 +194,14 @@ impl Services {
     async fn until_settled(
         &self,
         fleet: &Fleet,
-        (version, name): (u64, &str),
+        ((in_fleet, version), name): (Version, &str),
         drain: GoDuration,
         expected: &BTreeSet<String>,
     ) -> Result<(), ServiceError> {
         let patience = drain.to_std().saturating_add(fleet.confirm_timeout());
         let missing = fleet
             .until_nothing_is_missing(patience.min(PATIENCE_MAX), |members| {
-                members.without(version, name, expected)
+                members.without((&in_fleet, version), name, expected)
             })
             .await;
         if missing.is_nothing() {
@@ -192,12 +211,15 @@ impl Services {
     }
 }
 
+/// A fleet, and a version of its services.
+type Version = (String, u64);
+
 /// A time limit that a clock can add.
 const PATIENCE_MAX: Duration = Duration::from_secs(7 * 86_400);
 
 /// What the fleet shares now.
 fn shared(fleet: &Fleet) -> SharedServices {
-    SharedServices::of(&fleet.keys()).map(|(shared, _)| shared).unwrap_or_default()
+    SharedServices::of(&fleet.keys()).unwrap_or_default()
 }
 
 fn refuse(missing: Missing, timeout: GoDuration) -> Result<(), ServiceError> {

@@ -6,7 +6,6 @@ use sluice_core::cluster::Cluster;
 use sluice_core::service::adjust::{self, Change, adjusted};
 use sluice_core::service::api::Done;
 use sluice_core::service::compile::Group;
-use sluice_core::service::duration::GoDuration;
 use sluice_core::service::error::ServiceError;
 use sluice_core::service::model::Service;
 
@@ -32,7 +31,7 @@ impl Services {
                 Ok(())
             };
             let what = (name, "adjustment");
-            self.change_everywhere(fleet, what, GoDuration::default(), changed).await?;
+            self.change_everywhere(fleet, what, None, changed).await?;
             return Ok(Done::default());
         }
         let _turn = self.turn.lock().await;
