@@ -42,8 +42,16 @@ impl Client {
     /// # Errors
     /// When there is no complete response.
     pub(super) fn get(&mut self, path: &str, last: bool) -> Result<Answer> {
+        self.get_of(HOST, path, last)
+    }
+
+    /// The same of another host.
+    ///
+    /// # Errors
+    /// When there is no complete response.
+    pub(super) fn get_of(&mut self, host: &str, path: &str, last: bool) -> Result<Answer> {
         let close = if last { "Connection: close\r\n" } else { "" };
-        let request = format!("GET {path} HTTP/1.1\r\nHost: {HOST}\r\n{close}\r\n");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{close}\r\n");
         self.stream.get_mut().write_all(request.as_bytes()).context("send")?;
         let first = self.line().context("no response")?;
         let status = first.split(' ').nth(1).and_then(|code| code.parse().ok());

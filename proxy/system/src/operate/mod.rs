@@ -42,6 +42,7 @@ const CHECKS: &[Check] = &[
     ("discovery::etcd", &["etcd", "nginx", "curl", "wrk"], discovery::etcd::members_fail),
     ("discovery::dns", &["dnsmasq", "nginx", "curl", "wrk"], discovery::dns::records_change),
     ("fleet::etcd", &["etcd", "nginx", "curl", "wrk"], fleet::over_etcd),
+    ("fleet::losses", &["redis-server", "nginx"], fleet::losses),
     ("fleet::redis", &["redis-server", "nginx", "wrk"], fleet::over_redis),
     ("contract::conforms", &["python3"], contract::conforms),
     ("examples::compose", &["python3"], examples::compose),

@@ -78,6 +78,14 @@ impl Site {
     /// When it does not start.
     pub(super) fn restart(&mut self) -> Result<()> {
         self.sluice.stop()?;
+        self.start_again()
+    }
+
+    /// Starts it again after it was stopped, with what it has stored.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub(super) fn start_again(&mut self) -> Result<()> {
         let log = self.sluice.log().with_extension("again.log");
         self.sluice = serve(&self.binary, &self.folder.join("sluice.yaml"), log, self.address)?;
         self.wait_for_control()

@@ -1,5 +1,6 @@
 //! Three sluices that share services by a store, under load, while the store fails and comes back.
 
+mod losses;
 mod scene;
 
 use std::net::Ipv4Addr;
@@ -21,6 +22,12 @@ use scene::Scene;
 const PREFIX: &str = "/sluice/fleet/";
 /// Deploys in a row, from one member after the other.
 const DEPLOYS: usize = 50;
+
+/// # Errors
+/// A member does not serve what was deployed.
+pub(super) fn losses(binary: &Path) -> Result<String> {
+    losses::are_made_up_for(binary)
+}
 
 /// # Errors
 /// A request has failed, a member serves something else than the others, or a change without a majority is not refused.
