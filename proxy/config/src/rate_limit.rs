@@ -39,6 +39,8 @@ pub struct RateLimit {
     pub ban_ms: u64,
     /// Count and log only.
     pub dry_run: bool,
+    /// Count for the whole fleet, about a second late.
+    pub shared: bool,
 }
 
 /// A number of requests in a time.
@@ -83,6 +85,7 @@ keys! { RateLimit, settle consistent {
     // Long enough to spoil a search for passwords, short enough for one who only mistyped.
     ban_ms: 600_000, number(1000..=30 * DAY_MS);
     dry_run: false, Flag;
+    shared: false, Flag;
 } required {
     rate: Rate { requests: 1, period_ms: 1000 }, RATE, RATES;
 }}

@@ -20,6 +20,10 @@ pub(super) fn check(config: &Config, routes_given: bool, problems: &Problems) {
     addresses(config, problems);
     admin(config, problems);
     validate_acme::check(config, problems);
+    for (name, _) in config.rate_limits.iter().filter(|(_, limit)| limit.shared && config.store.is_none()) {
+        let path = Path::root().key("rate_limits").key(name).key("shared");
+        problems.add(&path, "it has no effect without store; write both");
+    }
     let access = Path::root().key("access");
     for (index, rule) in config.access.iter().enumerate() {
         for (position, name) in rule.listeners.iter().enumerate() {

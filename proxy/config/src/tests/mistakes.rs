@@ -45,6 +45,10 @@ const WHOLE: &[(&str, &str)] = &[
         "c.yaml:4: store: key_file is missing; write a file with a key that encrypts certificates in the store",
     ),
     (
+        "rate_limits: {a: {rate: 1/s, shared: true}}",
+        "c.yaml:4: rate_limits.a.shared: it has no effect without store; write both",
+    ),
+    (
         "store: {redis: {prefix: a}, member: a b}",
         "c.yaml:4: store.member: \"a b\" is not a name; write up to 64 letters, digits, -, _ and .",
     ),

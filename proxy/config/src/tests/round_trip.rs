@@ -524,7 +524,10 @@ prop_compose! {
                 hosts: vec!["a.example".into()],
                 access: Access { allow: vec!["10.0.0.0/8".parse().unwrap()], deny_files: vec!["/blocked".into()], ..Access::default() },
             }],
-            rate_limits,
+            rate_limits: rate_limits
+                .into_iter()
+                .map(|(name, limit)| (name, RateLimit { shared: via && store(workers).is_some(), ..limit }))
+                .collect(),
             caches: BTreeMap::from([("pages".to_owned(), Cache {
                 encoded_bytes_max: 3 << 20,
                 memory_bytes_max: 1 << 24,

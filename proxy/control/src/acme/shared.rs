@@ -204,7 +204,8 @@ impl Shared {
         // Whoever may write to the store is not to have names of others validated.
         self.put(&key, &serde_json::to_vec(&published).unwrap_or_default()).await?;
         let missing = self.fleet.until_nothing_is_missing(SHOWN_MAX, |members| {
-            let without = members.0.iter().filter(|(_, report)| !report.shown.contains(&id));
+            let lacks = |shown: &BTreeSet<String>| !shown.contains(&id);
+            let without = members.0.iter().filter(|(_, report)| report.shown.as_ref().is_some_and(lacks));
             let silent = without.map(|(key, _)| crate::fleet::name_of(key).to_owned()).collect();
             Missing { silent, ..Missing::default() }
         });
@@ -230,7 +231,7 @@ impl Shared {
 
     /// Says which answers this member shows.
     pub(super) fn say_shown(&self, shown: BTreeSet<String>) {
-        self.fleet.say(|report| report.shown = shown);
+        self.fleet.say(|report| report.shown = Some(shown));
     }
 
     /// Removes an answer that nobody has removed.

@@ -26,6 +26,7 @@ pub fn warnings(config: &Config) -> Vec<String> {
         doubled(&config.routes),
         circles(config),
         readable(config),
+        forgetful(config),
         replaceable_keys(&config.routes),
         unused(config),
     ];
@@ -87,6 +88,14 @@ fn covers_place(prefix: &str, place: &Place<'_>) -> bool {
         }
         Place::Matching(_) => prefix.is_empty(),
     }
+}
+
+/// A member of a fleet that remembers nothing.
+fn forgetful(config: &Config) -> Vec<String> {
+    let forgets = config.store.is_some() && config.services.state_file.is_none();
+    let said = "services.state_file: without it, and without a StateDirectory of systemd, a restart serves no deployed \
+                services while the store is away";
+    forgets.then(|| said.to_owned()).into_iter().collect()
 }
 
 /// Texts that have variables as other proxies write them, which are sent as they are.

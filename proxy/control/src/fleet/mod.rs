@@ -4,6 +4,7 @@
 //! commands are refused.
 
 mod bans;
+mod rates;
 mod report;
 mod seal;
 #[cfg(test)]
@@ -23,6 +24,7 @@ use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 pub(crate) use bans::BanExchange;
+pub(crate) use rates::{CLIENTS_MAX, RateExchange, RateReport};
 pub(crate) use report::{ALL, Members, Missing, Readiness, Report, name_of};
 pub(crate) use seal::Sealer;
 use state::{Head, Keys, ServiceChange};

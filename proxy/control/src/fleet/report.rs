@@ -24,8 +24,8 @@ pub(crate) struct Report {
     pub(crate) draining: BTreeMap<String, u64>,
     /// What it has found of proposed targets, by proposal.
     pub(crate) ready: BTreeMap<String, Readiness>,
-    /// Answers to authorities that it shows, by their names.
-    pub(crate) shown: BTreeSet<String>,
+    /// Answers to authorities that it shows, by their names; `None` if it has no key to read them.
+    pub(crate) shown: Option<BTreeSet<String>>,
     /// Services that it cannot serve as they are, and why.
     pub(crate) failed: BTreeMap<String, String>,
     /// What goes through it.

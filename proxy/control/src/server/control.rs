@@ -27,7 +27,7 @@ use super::clusters::Resolvers;
 use super::operator::Operator;
 use super::services::{RestoredServices, Services};
 use super::signals::{ControlRuntime, Signals};
-use super::{saturation, shared_bans, shown};
+use super::{saturation, shared_bans, shared_rates, shown};
 use crate::acme::{Keeper, Shared};
 use crate::admin::{self, Admin, AdminState, Gate};
 use crate::commands;
@@ -167,6 +167,8 @@ impl<'a> Control<'a> {
                 tokio::task::spawn_local(async move { showing.show().await });
                 let (live, exchanging) = (Arc::clone(&self.live), Rc::clone(fleet));
                 tokio::task::spawn_local(async move { shared_bans::run(live, &exchanging).await });
+                let (live, counting) = (Arc::clone(&self.live), Rc::clone(fleet));
+                tokio::task::spawn_local(async move { shared_rates::run(live, &counting).await });
                 let traffic = status::TrafficTrack::new(Arc::clone(self.metrics), Arc::clone(&self.live));
                 tokio::task::spawn_local(async move { traffic.run(&counted).await });
                 tokio::task::spawn_local(Rc::clone(&services).follow_fleet(Rc::clone(fleet)));

@@ -17,6 +17,7 @@ mod saturation;
 mod scheduling;
 mod services;
 mod shared_bans;
+mod shared_rates;
 mod shown;
 mod signals;
 mod site;

@@ -32,6 +32,11 @@ impl Pace {
         Self { interval, tolerance: interval.saturating_mul(ahead), delays }
     }
 
+    /// The time of a client after further requests, which were served elsewhere.
+    pub(super) fn advanced(self, next: u64, requests: u64, now: u64) -> u64 {
+        next.max(now).saturating_add(self.interval.saturating_mul(requests))
+    }
+
     /// The step for a request now, of a client whose time is `next`.
     pub(super) fn step(self, next: u64, now: u64) -> Step {
         let due = next.max(now);

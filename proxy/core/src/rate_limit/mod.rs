@@ -1,6 +1,7 @@
 //! Limits of how many requests a client may send in a time. Shared by the workers; survives a reload.
 
 mod gcra;
+mod served;
 mod table;
 
 use std::net::IpAddr;
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use gcra::{Pace, Step};
 use serde::{Deserialize, Serialize};
+use served::Served;
 use sluice_config::{self as config, Excess};
 pub use table::ClientKey;
 use table::Table;
@@ -33,6 +35,8 @@ pub struct RateLimiter {
 struct Memory {
     table: Table,
     counts: Counts,
+    /// What others of a fleet have to know.
+    served: Served,
 }
 
 #[derive(Default)]
@@ -88,7 +92,13 @@ impl RateLimiter {
         let same = |before: &&Self| {
             (&before.config.key, before.config.clients_max) == (&config.key, config.clients_max)
         };
-        let fresh = || Arc::new(Memory { table: Table::new(config.clients_max), counts: Counts::default() });
+        let fresh = || {
+            Arc::new(Memory {
+                table: Table::new(config.clients_max),
+                counts: Counts::default(),
+                served: Served::default(),
+            })
+        };
         let rate = config.rate;
         let delays = config.then == Excess::Delay;
         Self {
@@ -101,7 +111,11 @@ impl RateLimiter {
 
     /// Counts a request of a client at a time of [`crate::clock::now_ns`]. With `dry_run` it is always within.
     pub fn count(&self, client: ClientKey<'_>, now_ns: u64) -> Verdict {
-        let verdict = match self.memory.table.step(self.pace, client, now_ns) {
+        let (key, step) = self.memory.table.step(self.pace, client, now_ns);
+        if self.config.shared && !matches!(step, Step::Refuse { .. }) {
+            self.memory.served.count(key);
+        }
+        let verdict = match step {
             Step::Serve { .. } => return Verdict::Within,
             Step::Wait { wait, .. } => Verdict::Wait(Duration::from_nanos(wait)),
             Step::Refuse { after } => Verdict::Beyond(Duration::from_nanos(after)),
@@ -136,6 +150,24 @@ impl RateLimiter {
     /// Continues with the clients of another process; call it before the first request.
     pub fn inherit(&self, clients: &KnownClients, now_ns: u64) {
         self.memory.table.inherit(clients.seed, &clients.known, now_ns);
+    }
+
+    /// What was served since the last time, by keys that are the same wherever the seed is: the clients that sent most, at
+    /// most some.
+    pub fn take_served(&self, most: usize) -> Vec<(u64, u32)> {
+        self.memory.served.take(most)
+    }
+
+    /// Counts what another member of the fleet has served.
+    pub fn add_served(&self, served: &[(u64, u32)], now_ns: u64) {
+        for (key, count) in served {
+            self.memory.table.advance(self.pace, *key, (*count).into(), now_ns);
+        }
+    }
+
+    /// Makes keys with this seed from now on. If it is another one, all clients are forgotten.
+    pub fn set_seed(&self, seed: [u64; 2]) {
+        self.memory.table.set_seed(seed);
     }
 
     /// Counts a client that was banned.
@@ -235,5 +267,62 @@ mod tests {
             |after| limiter.fields(after).map(|(_, value)| String::from_utf8(value).unwrap_or_default());
         assert_eq!(text(Duration::from_millis(1001)), ["2", "\"login\";q=1;w=60", "\"login\";r=0;t=2"]);
         assert_eq!(text(Duration::ZERO)[0], "1");
+    }
+
+    /// What members serve of one greedy client who asks all of them all the time, by their sum, after some seconds.
+    fn served_by(members: usize, seconds: u64, delay_ms: u64) -> u64 {
+        let config = config::RateLimit {
+            rate: Rate { requests: 10, period_ms: 1000 },
+            burst: Some(20),
+            shared: true,
+            ..config::RateLimit::default()
+        };
+        let limiters: Vec<_> = (0..members).map(|_| RateLimiter::new("a", &config, None)).collect();
+        limiters.iter().for_each(|limiter| limiter.set_seed([1, 2]));
+        let (mut served, mut reports) = (0, Vec::new());
+        for ms in 0..seconds * 1000 {
+            let now_ns = (1000 + ms) * 1_000_000;
+            for limiter in &limiters {
+                let client = limiter.client([192, 0, 2, 1].into(), None);
+                served += u64::from(limiter.count(client, now_ns) == Verdict::Within);
+            }
+            if ms % 1000 == 999 {
+                let taken = limiters.iter().enumerate().map(|(of, limiter)| (of, limiter.take_served(100)));
+                reports.push((ms + delay_ms, taken.collect::<Vec<_>>()));
+            }
+            if reports.first().is_some_and(|(at, _)| *at <= ms) {
+                for (of, served) in reports.remove(0).1 {
+                    let others = limiters.iter().enumerate().filter(|(other, _)| *other != of);
+                    others.for_each(|(_, limiter)| limiter.add_served(&served, now_ns));
+                }
+            }
+        }
+        served
+    }
+
+    #[test]
+    fn members_together_serve_the_rate_and_once_what_they_did_not_know_yet() {
+        for (members, delay_ms) in [(1, 0), (2, 100), (3, 200), (10, 500)] {
+            let seconds = 300;
+            let served = served_by(members, seconds, delay_ms);
+            let rate = 10 * seconds;
+            // Each its burst, and the rate until it hears of the others.
+            let unknown = members as u64 * (20 + 10 * (1000 + delay_ms) / 1000);
+            assert!(served <= rate + unknown, "{members}: {served}");
+            assert!(served + unknown >= rate, "{members}: {served}");
+        }
+    }
+
+    #[test]
+    fn another_seed_forgets() {
+        let shared = config::RateLimit { shared: true, ..limit() };
+        let limiter = RateLimiter::new("a", &shared, None);
+        assert_eq!([ask(&limiter), ask(&limiter)], [Verdict::Within; 2]);
+        limiter.set_seed([3, 4]);
+        assert_eq!([ask(&limiter), ask(&limiter)], [Verdict::Within; 2]);
+        limiter.set_seed([3, 4]);
+        assert_ne!(ask(&limiter), Verdict::Within);
+        assert_eq!(limiter.take_served(10).iter().map(|(_, count)| count).sum::<u32>(), 4);
+        assert!(limiter.take_served(10).is_empty());
     }
 }

@@ -8,8 +8,9 @@ use std::cmp::Reverse;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use arc_swap::ArcSwapOption;
 use siphasher::sip::SipHasher13;
 
 use super::gcra::{Pace, Step};
@@ -37,7 +38,7 @@ pub(super) struct Table {
     parts: Box<[Mutex<Vec<Place>>]>,
     sets_of_part: usize,
     /// Secret, so that nobody can choose clients that meet.
-    seed: OnceLock<[u64; 2]>,
+    seed: ArcSwapOption<[u64; 2]>,
     forgotten: AtomicU64,
 }
 
@@ -50,7 +51,7 @@ impl Table {
         Self {
             parts: (0..PARTS).map(part).collect(),
             sets_of_part,
-            seed: OnceLock::new(),
+            seed: ArcSwapOption::empty(),
             forgotten: AtomicU64::new(0),
         }
     }
@@ -60,8 +61,8 @@ impl Table {
         self.forgotten.load(Ordering::Relaxed)
     }
 
-    /// Takes the step for one request, and stores the client's new time.
-    pub(super) fn step(&self, pace: Pace, client: ClientKey<'_>, now: u64) -> Step {
+    /// Takes the step for one request, and stores the client's new time. Returns the client's key as well.
+    pub(super) fn step(&self, pace: Pace, client: ClientKey<'_>, now: u64) -> (u64, Step) {
         let key = self.key(client);
         let (mut part, set) = self.set(key);
         let place = place(&mut part[set..][..WAYS], key);
@@ -73,7 +74,26 @@ impl Table {
             }
             *place = [key, next];
         }
-        step
+        (key, step)
+    }
+
+    /// Puts a client's time later by requests that were served elsewhere.
+    pub(super) fn advance(&self, pace: Pace, key: u64, requests: u64, now: u64) {
+        let (mut part, set) = self.set(key);
+        let place = place(&mut part[set..][..WAYS], key);
+        let known = if place[0] == key { place[1] } else { 0 };
+        *place = [key, pace.advanced(known, requests, now)];
+    }
+
+    /// Makes keys with this secret from now on. If it is another one, all clients are forgotten.
+    pub(super) fn set_seed(&self, seed: [u64; 2]) {
+        let before = self.seed.swap(Some(Arc::new(seed)));
+        if before.is_none_or(|before| *before == seed) {
+            return;
+        }
+        for part in &self.parts {
+            part.lock().unwrap_or_else(PoisonError::into_inner).fill([0; 2]);
+        }
     }
 
     /// Forgets a client.
@@ -92,10 +112,18 @@ impl Table {
 
     /// The secret.
     pub(super) fn seed(&self) -> [u64; 2] {
-        *self.seed.get_or_init(|| {
-            // The keys of each are of the system's generator.
-            [(); 2].map(|()| RandomState::new().hash_one(0))
-        })
+        if let Some(seed) = self.seed.load().as_deref() {
+            return *seed;
+        }
+        // The keys of each are of the system's generator.
+        let made = [(); 2].map(|()| RandomState::new().hash_one(0));
+        self.seed_or(made)
+    }
+
+    /// The secret, which is this one if there is none yet.
+    fn seed_or(&self, seed: [u64; 2]) -> [u64; 2] {
+        let before = self.seed.compare_and_swap(&None::<Arc<_>>, Some(Arc::new(seed)));
+        before.as_deref().copied().unwrap_or(seed)
     }
 
     /// The clients whose time is later than now: their keys, and by how much. If there are more than a number, those
@@ -116,7 +144,7 @@ impl Table {
 
     /// Takes over the clients of another table. Does nothing once this one has its own secret.
     pub(super) fn inherit(&self, seed: [u64; 2], known: &[Place], now: u64) {
-        if *self.seed.get_or_init(|| seed) != seed {
+        if self.seed_or(seed) != seed {
             return;
         }
         for [key, ahead] in known {
@@ -165,12 +193,12 @@ mod tests {
     fn a_flood_of_clients_does_not_make_a_greedy_one_forgotten() {
         let (table, pace) = (Table::new(1000), Pace::new(10, 60 * SECOND, 10, false));
         for _ in 0..10 {
-            assert!(is_served(table.step(pace, address(0), SECOND)));
+            assert!(is_served(table.step(pace, address(0), SECOND).1));
         }
         for other in 1..100_000 {
-            assert!(is_served(table.step(pace, address(other), SECOND)));
+            assert!(is_served(table.step(pace, address(other), SECOND).1));
         }
-        assert!(!is_served(table.step(pace, address(0), SECOND)));
+        assert!(!is_served(table.step(pace, address(0), SECOND).1));
         assert!(table.forgotten() > 90_000);
         let bytes: usize = table.parts.iter().map(|part| part.lock().map_or(0, |part| part.len() * 16)).sum();
         assert!(bytes < 2000 * 16, "{bytes}");
@@ -179,12 +207,12 @@ mod tests {
     #[test]
     fn as_many_clients_as_promised_are_remembered() {
         let (table, pace) = (Table::new(10_000), Pace::new(1, 60 * SECOND, 1, false));
-        let served = |number| is_served(table.step(pace, address(number), SECOND));
+        let served = |number| is_served(table.step(pace, address(number), SECOND).1);
         assert!((0..10_000).all(served));
         let again = (0..10_000).filter(|number| served(*number)).count();
         assert!(again < 1000, "{again} of 10 000 were forgotten");
         let much_later = 120 * SECOND;
-        assert!((0..10_000).all(|number| is_served(table.step(pace, address(number), much_later))));
+        assert!((0..10_000).all(|number| is_served(table.step(pace, address(number), much_later).1)));
     }
 
     #[test]
@@ -195,7 +223,7 @@ mod tests {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..1000 {
-                        let step = table.step(pace, ClientKey::Value(b"one"), SECOND);
+                        let (_, step) = table.step(pace, ClientKey::Value(b"one"), SECOND);
                         served.fetch_add(u32::from(is_served(step)), Ordering::Relaxed);
                     }
                 });
@@ -215,7 +243,7 @@ mod tests {
                 if let Step::Serve { next } = wanted {
                     model.insert(client, next);
                 }
-                prop_assert_eq!(table.step(pace, address(client), now), wanted);
+                prop_assert_eq!(table.step(pace, address(client), now).1, wanted);
             }
         }
     }

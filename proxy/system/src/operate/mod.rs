@@ -43,6 +43,7 @@ const CHECKS: &[Check] = &[
     ("discovery::dns", &["dnsmasq", "nginx", "curl", "wrk"], discovery::dns::records_change),
     ("fleet::etcd", &["etcd", "nginx", "curl", "wrk"], fleet::over_etcd),
     ("fleet::losses", &["redis-server", "nginx"], fleet::losses),
+    ("fleet::rates", &["redis-server", "nginx"], fleet::rates),
     ("fleet::redis", &["redis-server", "nginx", "wrk"], fleet::over_redis),
     ("contract::conforms", &["python3"], contract::conforms),
     ("examples::compose", &["python3"], examples::compose),

@@ -108,9 +108,11 @@ impl Services {
     /// Whether nothing is left to try again.
     fn is_up_to_date(&self, fleet: &Fleet) -> bool {
         let known = self.shared.known.borrow();
-        let has_it = Head::of(&fleet.keys()).is_none_or(|head| {
-            head.writer.is_none() && head.fleet == known.fleet && head.version == known.version
-        });
+        let has_it = match Head::of(&fleet.keys()) {
+            Some(head) => head.writer.is_none() && head.fleet == known.fleet && head.version == known.version,
+            // Otherwise the store has yet to get them.
+            None => known.is_nothing() && self.book.borrow().iter().next().is_none(),
+        };
         has_it && self.shared.failed.borrow().is_empty() && self.shared.is_saved.get()
     }
 

@@ -18,12 +18,31 @@ use super::super::etcd::{POLL, TRIES};
 use super::super::site::{Site, local};
 
 /// A Redis that forgets everything when it ends.
-struct Redis {
+pub(super) struct Redis {
     port: u16,
     process: Option<Process>,
 }
 
 impl Redis {
+    /// One that is started.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub(super) fn started() -> Result<Self> {
+        let [port] = free_ports(Ipv4Addr::LOCALHOST.into())?;
+        let mut redis = Self { port, process: None };
+        redis.start()?;
+        Ok(redis)
+    }
+
+    /// As a store.
+    pub(super) fn store(&self, prefix: &str) -> Value {
+        json!({
+            "redis": {"address": local(self.port), "prefix": prefix}, "member_ttl": "3s", "confirm_timeout": "5s",
+            "first_timeout": "1s",
+        })
+    }
+
     fn start(&mut self) -> Result<()> {
         let mut command = bound("redis-server");
         command.args([
@@ -108,13 +127,8 @@ impl Fleet<'_> {
 /// # Errors
 /// A member does not serve what was deployed, or a command says so wrongly.
 pub(super) fn are_made_up_for(binary: &Path) -> Result<String> {
-    let [port] = free_ports(Ipv4Addr::LOCALHOST.into())?;
-    let mut redis = Redis { port, process: None };
-    redis.start()?;
-    let store = json!({
-        "redis": {"address": local(port), "prefix": "losses:"}, "member_ttl": "3s", "confirm_timeout": "5s",
-        "first_timeout": "1s",
-    });
+    let mut redis = Redis::started()?;
+    let store = redis.store("losses:");
     let applications = Applications::start("fleet-losses")?;
     let mut fleet = Fleet { binary, store, applications, sites: Vec::new() };
     fleet.add(json!({}))?;

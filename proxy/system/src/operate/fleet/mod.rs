@@ -1,6 +1,7 @@
 //! Three sluices that share services by a store, under load, while the store fails and comes back.
 
 mod losses;
+mod rates;
 mod scene;
 
 use std::net::Ipv4Addr;
@@ -22,6 +23,12 @@ use scene::Scene;
 const PREFIX: &str = "/sluice/fleet/";
 /// Deploys in a row, from one member after the other.
 const DEPLOYS: usize = 50;
+
+/// # Errors
+/// A rate limit is not counted together.
+pub(super) fn rates(binary: &Path) -> Result<String> {
+    rates::are_counted_together(binary)
+}
 
 /// # Errors
 /// A member does not serve what was deployed.
