@@ -3,6 +3,7 @@
 //! `discovery`, `fleet` and `migration`.
 
 mod client;
+mod consul;
 mod contract;
 mod deploys;
 mod discovery;
@@ -17,6 +18,7 @@ mod load;
 mod migration;
 mod puma;
 mod redbot;
+mod redis;
 mod sendfile;
 mod site;
 mod upgrade;

@@ -5,13 +5,10 @@ use std::path::Path;
 use std::thread;
 
 use anyhow::{Result, bail};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use serde_json::{Value, json};
-use sluice_testkit::pinned;
-use sluice_testkit::process::{Process, bound, free_ports};
-use sluice_testkit::workspace;
+use sluice_testkit::process::free_ports;
 
+use super::super::consul::Consul;
 use super::super::etcd::{POLL, TRIES, curl};
 use super::super::site::local;
 use super::{Applications, Scene};
@@ -19,20 +16,11 @@ use super::{Applications, Scene};
 /// # Errors
 /// A request has failed, or sluice does not use what Consul has.
 pub(in super::super) fn instances_change(binary: &Path) -> Result<String> {
-    let program = pinned::tool("consul")?;
     let applications = Applications::start("discovery-consul")?;
     let ports = applications.ports;
-    let [http, server, lan, wan, closed] = free_ports(Ipv4Addr::LOCALHOST.into())?;
-    let url = format!("http://{}", local(http));
-    let start = || -> Result<Process> {
-        let mut command = bound(&program);
-        command.args(["agent", "-dev", "-bind", "127.0.0.1", "-dns-port", "-1", "-grpc-port", "-1"]);
-        command.args(["-grpc-tls-port", "-1", "-http-port", &http.to_string()]);
-        command.args(["-server-port", &server.to_string(), "-serf-lan-port", &lan.to_string()]);
-        command.args(["-serf-wan-port", &wan.to_string()]);
-        let log = workspace::scratch("logs")?.join("discovery-consul.log");
-        Process::start("consul", &mut command, log, Signal::SIGTERM)
-    };
+    let [closed] = free_ports(Ipv4Addr::LOCALHOST.into())?;
+    let mut agent = Consul::started()?;
+    let url = agent.url();
     let register = |number: usize, checked: u16| {
         let instance = json!({
             "ID": format!("web{number}"), "Name": "web", "Address": "127.0.0.1",
@@ -42,7 +30,6 @@ pub(in super::super) fn instances_change(binary: &Path) -> Result<String> {
         let url = format!("{url}/v1/agent/service/register");
         insist(|| curl("PUT", &url, Some(&instance)))
     };
-    let agent = start()?;
     register(0, ports[0])?;
     register(1, ports[1])?;
     let discover = json!({"consul": {"url": url, "service": "web", "tags": ["production"]}});
@@ -64,12 +51,11 @@ pub(in super::super) fn instances_change(binary: &Path) -> Result<String> {
     scene.wait_for(&[1, 2])?;
     curl("PUT", &format!("{url}/v1/agent/service/deregister/web1"), None)?;
     scene.wait_for(&[2])?;
-    kill(Pid::from_raw(i32::try_from(agent.pid())?), Signal::SIGKILL)?;
-    drop(agent);
+    agent.kill()?;
     scene.wait_until("sluice_discovery_failing", true)?;
     scene.wait_for(&[2])?;
     // An agent in memory has forgotten everything.
-    let _agent = start()?;
+    agent.start()?;
     register(3, ports[3])?;
     scene.wait_for(&[3])?;
     scene.finish()

@@ -4,20 +4,16 @@ mod losses;
 mod rates;
 mod scene;
 
-use std::net::Ipv4Addr;
 use std::path::Path;
 
 use anyhow::{Result, bail, ensure};
 use data_encoding::BASE64;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use sluice_testkit::pinned;
-use sluice_testkit::process::{Process, bound, free_ports};
-use sluice_testkit::workspace;
 
+use super::consul::Consul;
 use super::etcd::{Etcd, MEMBERS, curl};
-use super::site::local;
+use super::redis::Redis;
 use scene::Scene;
 
 const PREFIX: &str = "/sluice/fleet/";
@@ -43,11 +39,7 @@ pub(super) fn over_etcd(binary: &Path) -> Result<String> {
     let mut etcd = Etcd::start("fleet-etcd", &["--quota-backend-bytes", "16777216"])?;
     let store = json!({"etcd": {"endpoints": etcd.urls(), "prefix": PREFIX}});
     let mut scene = Scene::start("fleet-etcd", binary, &store)?;
-    scene.deploy_many(DEPLOYS)?;
-    scene.hold_and_resume()?;
-    scene.two_operators()?;
-    scene.bans_reach_all()?;
-    scene.unhealthy_targets_change_nothing()?;
+    what_operators_do(&mut scene)?;
 
     let leader = etcd.leader()?;
     etcd.kill(leader)?;
@@ -116,38 +108,14 @@ fn make_room(etcd: &Etcd) -> Result<()> {
 /// # Errors
 /// As for [`over_etcd`].
 pub(super) fn over_redis(binary: &Path) -> Result<String> {
-    let [port] = free_ports(Ipv4Addr::LOCALHOST.into())?;
-    let start = || -> Result<Process> {
-        let mut command = bound("redis-server");
-        // In memory alone: it forgets everything when it ends.
-        command.args([
-            "--port",
-            &port.to_string(),
-            "--bind",
-            "127.0.0.1",
-            "--save",
-            "",
-            "--appendonly",
-            "no",
-        ]);
-        let log = workspace::scratch("logs")?.join("fleet-redis.log");
-        let mut redis = Process::start("redis-server", &mut command, log, Signal::SIGTERM)?;
-        redis.wait_ready(local(port))?;
-        Ok(redis)
-    };
-    let redis = start()?;
-    let store = json!({"redis": {"address": local(port), "prefix": "fleet:"}});
+    let mut redis = Redis::started()?;
+    let store = json!({"redis": redis.store("fleet:")["redis"]});
     let mut scene = Scene::start("fleet-redis", binary, &store)?;
-    scene.deploy_many(DEPLOYS)?;
-    scene.hold_and_resume()?;
-    scene.two_operators()?;
-    scene.bans_reach_all()?;
-    scene.unhealthy_targets_change_nothing()?;
-    kill(Pid::from_raw(i32::try_from(redis.pid())?), Signal::SIGKILL)?;
-    drop(redis);
+    what_operators_do(&mut scene)?;
+    redis.kill()?;
     scene.is_refused()?;
     scene.restart_member(0)?;
-    let _redis = start()?;
+    redis.start()?;
     scene.deploy_until_accepted()?;
     scene.finish()
 }
@@ -155,36 +123,27 @@ pub(super) fn over_redis(binary: &Path) -> Result<String> {
 /// # Errors
 /// As for [`over_etcd`].
 pub(super) fn over_consul(binary: &Path) -> Result<String> {
-    let program = pinned::tool("consul")?;
-    let [http, server, lan, wan] = free_ports(Ipv4Addr::LOCALHOST.into())?;
-    let url = format!("http://{}", local(http));
-    let start = || -> Result<Process> {
-        let mut command = bound(&program);
-        command.args(["agent", "-dev", "-bind", "127.0.0.1", "-dns-port", "-1", "-grpc-port", "-1"]);
-        command.args(["-grpc-tls-port", "-1", "-http-port", &http.to_string()]);
-        command.args(["-server-port", &server.to_string(), "-serf-lan-port", &lan.to_string()]);
-        command.args(["-serf-wan-port", &wan.to_string()]);
-        let log = workspace::scratch("logs")?.join("fleet-consul.log");
-        let mut consul = Process::start("consul", &mut command, log, Signal::SIGTERM)?;
-        consul.wait_ready(local(http))?;
-        Ok(consul)
-    };
-    let agent = start()?;
-    let store = json!({"consul": {"url": url, "prefix": "fleet/"}});
+    let mut agent = Consul::started()?;
+    let store = json!({"consul": {"url": agent.url(), "prefix": "fleet/"}});
     let mut scene = Scene::start("fleet-consul", binary, &store)?;
+    what_operators_do(&mut scene)?;
+    let known = curl("GET", &format!("{}/v1/kv/fleet/state/head", agent.url()), None)?;
+    let known: Value = serde_json::from_str(&known)?;
+    ensure!(known[0]["Key"] == "fleet/state/head", "{known}");
+    agent.kill()?;
+    scene.is_refused()?;
+    scene.restart_member(0)?;
+    // It has forgotten everything.
+    agent.start()?;
+    scene.deploy_until_accepted()?;
+    scene.finish()
+}
+
+/// While the store is well.
+fn what_operators_do(scene: &mut Scene) -> Result<()> {
     scene.deploy_many(DEPLOYS)?;
     scene.hold_and_resume()?;
     scene.two_operators()?;
     scene.bans_reach_all()?;
-    scene.unhealthy_targets_change_nothing()?;
-    let known: Value = serde_json::from_str(&curl("GET", &format!("{url}/v1/kv/fleet/state/head"), None)?)?;
-    ensure!(known[0]["Key"] == "fleet/state/head", "{known}");
-    kill(Pid::from_raw(i32::try_from(agent.pid())?), Signal::SIGKILL)?;
-    drop(agent);
-    scene.is_refused()?;
-    scene.restart_member(0)?;
-    // An agent in memory has forgotten everything.
-    let _agent = start()?;
-    scene.deploy_until_accepted()?;
-    scene.finish()
+    scene.unhealthy_targets_change_nothing()
 }

@@ -11,8 +11,8 @@ use sluice_testkit::process::free_ports;
 
 use super::super::client::Client;
 use super::super::discovery::Applications;
+use super::super::redis::Redis;
 use super::super::site::{Site, local};
-use super::losses::Redis;
 
 const MEMBERS: usize = 3;
 /// Requests a second, and at once.
