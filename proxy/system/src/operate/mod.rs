@@ -1,6 +1,6 @@
 //! Operations on a running sluice, with real servers behind it and real load, and conformance tools of others: `cargo
 //! xtask test deploys`, `upgrade`, `contract`, `encodings`, `sendfile`, `redbot`, `h2spec`, `grpc`,
-//! `discovery`, `fleet` and `migration`.
+//! `discovery`, `fleet`, `keepalived` and `migration`.
 
 mod client;
 mod consul;
@@ -14,6 +14,7 @@ mod fleet;
 mod forwarder;
 mod grpc;
 mod h2spec;
+mod keepalived;
 mod load;
 mod migration;
 mod puma;
@@ -65,10 +66,11 @@ const CHECKS: &[Check] = &[
     ("migration::traefik", &["python3", "traefik"], migration::traefik),
 ];
 
-/// Checks that run only by their names: what they need takes minutes to build.
+/// Checks that run only by their names: what they need takes minutes to build, or is installed by hand.
 const NAMED: &[Check] = &[
     ("discovery::consul", &["go", "nginx", "curl", "wrk"], discovery::consul::instances_change),
     ("fleet::consul", &["go", "nginx", "curl", "wrk"], fleet::over_consul),
+    ("keepalived::moves", &["ip", "nsenter"], keepalived::moves_an_address),
 ];
 
 /// Checks that need the kernel assists.
