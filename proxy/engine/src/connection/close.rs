@@ -12,6 +12,8 @@ impl Connection {
     pub(super) async fn close(&mut self, linger: bool) {
         self.io.deadline.set(self.limits().keep_alive_timeout_ms);
         if !matches!(self.io.deadline.run(self.io.writer.settle(&self.io.deadline)).await, Some(Ok(()))) {
+            // A body that ends with the connection would look complete to a client that reads on.
+            self.io.writer.stream().reset_on_close();
             return;
         }
         let linger = linger || !self.io.reader.data().is_empty();

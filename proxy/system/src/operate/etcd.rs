@@ -39,7 +39,7 @@ impl Etcd {
     pub(super) fn start(name: &'static str, options: &[&str]) -> Result<Self> {
         let ports: [u16; 2 * MEMBERS] = free_ports(Ipv4Addr::LOCALHOST.into())?;
         let [clients, peers] = [0, MEMBERS].map(|from| std::array::from_fn(|at| ports[from + at]));
-        let _ = fs::remove_dir_all(workspace::scratch("operate")?.join(name));
+        let _ = fs::remove_dir_all(workspace::scratch("operate")?.join(format!("{name}-members")));
         let options = options.iter().map(|&option| option.to_owned()).collect();
         let mut etcd = Self { name, options, members: [const { None }; MEMBERS], clients, peers };
         for member in 0..MEMBERS {
@@ -63,7 +63,7 @@ impl Etcd {
 
     /// Starts a member, with the data that it has.
     pub(super) fn run(&mut self, member: usize) -> Result<()> {
-        let folder = workspace::scratch("operate")?.join(self.name);
+        let folder = workspace::scratch("operate")?.join(format!("{}-members", self.name));
         fs::create_dir_all(&folder)?;
         let [client, peer] =
             [self.clients, self.peers].map(|ports| format!("http://{}", local(ports[member])));

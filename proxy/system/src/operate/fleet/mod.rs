@@ -19,6 +19,8 @@ use scene::Scene;
 const PREFIX: &str = "/sluice/fleet/";
 /// Deploys in a row, from one member after the other.
 const DEPLOYS: usize = 50;
+/// The same where it is done at length with another engine.
+const FEW: usize = 9;
 
 /// # Errors
 /// A rate limit is not counted together.
@@ -39,7 +41,7 @@ pub(super) fn over_etcd(binary: &Path) -> Result<String> {
     let mut etcd = Etcd::start("fleet-etcd", &["--quota-backend-bytes", "16777216"])?;
     let store = json!({"etcd": {"endpoints": etcd.urls(), "prefix": PREFIX}});
     let mut scene = Scene::start("fleet-etcd", binary, &store)?;
-    what_operators_do(&mut scene)?;
+    what_operators_do(&mut scene, DEPLOYS)?;
 
     let leader = etcd.leader()?;
     etcd.kill(leader)?;
@@ -111,7 +113,7 @@ pub(super) fn over_redis(binary: &Path) -> Result<String> {
     let mut redis = Redis::started()?;
     let store = json!({"redis": redis.store("fleet:")["redis"]});
     let mut scene = Scene::start("fleet-redis", binary, &store)?;
-    what_operators_do(&mut scene)?;
+    what_operators_do(&mut scene, FEW)?;
     redis.kill()?;
     scene.is_refused()?;
     scene.restart_member(0)?;
@@ -126,7 +128,7 @@ pub(super) fn over_consul(binary: &Path) -> Result<String> {
     let mut agent = Consul::started()?;
     let store = json!({"consul": {"url": agent.url(), "prefix": "fleet/"}});
     let mut scene = Scene::start("fleet-consul", binary, &store)?;
-    what_operators_do(&mut scene)?;
+    what_operators_do(&mut scene, DEPLOYS)?;
     let known = curl("GET", &format!("{}/v1/kv/fleet/state/head", agent.url()), None)?;
     let known: Value = serde_json::from_str(&known)?;
     ensure!(known[0]["Key"] == "fleet/state/head", "{known}");
@@ -140,8 +142,8 @@ pub(super) fn over_consul(binary: &Path) -> Result<String> {
 }
 
 /// While the store is well.
-fn what_operators_do(scene: &mut Scene) -> Result<()> {
-    scene.deploy_many(DEPLOYS)?;
+fn what_operators_do(scene: &mut Scene, deploys: usize) -> Result<()> {
+    scene.deploy_many(deploys)?;
     scene.hold_and_resume()?;
     scene.two_operators()?;
     scene.bans_reach_all()?;
