@@ -47,7 +47,6 @@ const CHECKS: &[Check] = &[
     ("fleet::etcd", &["etcd", "nginx", "curl", "wrk"], fleet::over_etcd),
     ("fleet::losses", &["redis-server", "nginx"], fleet::losses),
     ("fleet::rates", &["redis-server", "nginx"], fleet::rates),
-    ("fleet::redis", &["redis-server", "nginx", "wrk"], fleet::over_redis),
     ("contract::conforms", &["python3"], contract::conforms),
     ("examples::compose", &["python3"], examples::compose),
     ("examples::kubernetes", &["python3"], examples::kubernetes),
@@ -66,9 +65,11 @@ const CHECKS: &[Check] = &[
     ("migration::traefik", &["python3", "traefik"], migration::traefik),
 ];
 
-/// Checks that run only by their names: what they need takes minutes to build, or is installed by hand.
+/// Checks that run only by their names: what they need takes minutes to build or is installed by
+/// hand, or others check most of it.
 const NAMED: &[Check] = &[
     ("discovery::consul", &["go", "nginx", "curl", "wrk"], discovery::consul::instances_change),
+    ("fleet::redis", &["redis-server", "nginx", "wrk"], fleet::over_redis),
     ("fleet::consul", &["go", "nginx", "curl", "wrk"], fleet::over_consul),
     ("keepalived::moves", &["ip", "nsenter"], keepalived::moves_an_address),
 ];
