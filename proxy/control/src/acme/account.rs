@@ -16,7 +16,7 @@ use tokio::task::spawn_blocking;
 use super::client::{Client, RetryAfter};
 use super::failure::Failure;
 use super::folder::{Folder, Lock};
-use super::shared::{FleetLock, Shared};
+use super::shared::{FleetLock, SharedAcme};
 
 /// Maximum bytes of the key file of an external account.
 const HMAC_FILE_BYTES_MAX: u64 = 4096;
@@ -26,9 +26,9 @@ pub(super) struct Authority {
     pub(super) config: config::Acme,
     pub(super) folder: Folder,
     /// What it shares with a fleet.
-    pub(super) shared: Option<Rc<Shared>>,
+    pub(super) shared: Option<Rc<SharedAcme>>,
     session: Mutex<Option<Session>>,
-    /// Shared by all running orders.
+    /// SharedAcme by all running orders.
     lock: RefCell<Weak<Lock>>,
     /// The same for the fleet.
     fleet_lock: Mutex<Weak<FleetLock>>,
@@ -48,7 +48,7 @@ struct StoredAccount {
 }
 
 impl Authority {
-    pub(super) fn new(config: config::Acme, folder: Folder, shared: Option<Rc<Shared>>) -> Self {
+    pub(super) fn new(config: config::Acme, folder: Folder, shared: Option<Rc<SharedAcme>>) -> Self {
         let (session, lock, fleet_lock) = Default::default();
         Self { config, folder, shared, session, lock, fleet_lock }
     }

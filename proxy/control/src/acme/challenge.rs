@@ -9,7 +9,7 @@ use sluice_core::http_challenges::HttpChallenges;
 use sluice_core::tls::Terminators;
 
 use super::failure::Failure;
-use super::shared::{self, Shared, SharedChallenge};
+use super::shared::{self, SharedAcme, SharedChallenge};
 use super::{hook, made};
 
 /// The ways to respond to challenges.
@@ -20,7 +20,7 @@ pub(super) struct ChallengeMethods {
     pub(super) challenges: Arc<HttpChallenges>,
     pub(super) terminators: Arc<Terminators>,
     /// The fleet whose members show the same.
-    pub(super) shared: Option<Rc<Shared>>,
+    pub(super) shared: Option<Rc<SharedAcme>>,
 }
 
 /// A response that is published until it is dropped; a DNS record until [`Shown::withdraw`].
@@ -40,7 +40,7 @@ pub(super) enum Shown {
     },
     /// By every member of the fleet, this one included.
     Fleet {
-        _shown: shared::Shown,
+        _shown: shared::SharedAnswer,
     },
 }
 

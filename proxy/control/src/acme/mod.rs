@@ -32,7 +32,7 @@ use tokio::sync::mpsc;
 
 pub use error::AcmeError;
 pub(crate) use keeper::Keeper;
-pub(crate) use shared::{Shared, take_over};
+pub(crate) use shared::{SharedAcme, take_over};
 
 use sluice_config::Config;
 use sluice_core::metrics::Board;

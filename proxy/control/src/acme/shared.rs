@@ -1,5 +1,5 @@
-//! What the members of a fleet share of ACME: certificates and the account, encrypted; who orders; and what every member
-//! answers while an authority validates a name.
+//! What the members of a fleet share of ACME: certificates and the account, encrypted; the turn to order; and what every
+//! member answers while an authority validates a name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::failure::Failure;
 use super::folder::{Folder, file_stem};
-use crate::fleet::{Fleet, Missing};
+use crate::fleet::{Fleet, Shortfall};
 use crate::store::{Commit, Item, Outcome};
 
 /// Everything here is below this.
@@ -23,7 +23,7 @@ const SHOWN_MAX: Duration = Duration::from_secs(10);
 const ORPHANED_AFTER: Duration = Duration::from_secs(900);
 
 /// The shared part, for the orders and the keeper of this process.
-pub(crate) struct Shared {
+pub(crate) struct SharedAcme {
     fleet: Rc<Fleet>,
 }
 
@@ -40,30 +40,25 @@ pub(super) enum SharedChallenge {
 /// Whose something is.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
-struct Owned {
+struct LockOwner {
     owner: String,
-}
-
-/// An answer with the member that has asked for it.
-#[derive(Serialize, Deserialize)]
-struct Published {
-    owner: String,
-    challenge: SharedChallenge,
 }
 
 /// Keeps the other members from ordering certificates of an authority until it is dropped.
 pub(super) struct FleetLock {
     fleet: Rc<Fleet>,
     key: String,
+    /// Of the key, so that the lock of a member that has taken it over is left alone.
+    version: u64,
 }
 
 /// An answer that every member shows until this is dropped.
-pub(super) struct Shown {
+pub(super) struct SharedAnswer {
     fleet: Rc<Fleet>,
     key: String,
 }
 
-impl Shared {
+impl SharedAcme {
     pub(crate) fn new(fleet: Rc<Fleet>) -> Rc<Self> {
         Rc::new(Self { fleet })
     }
@@ -160,7 +155,7 @@ impl Shared {
         let key = format!("{FOLDER}{authority}/lock");
         let held = self.fleet.keys().get(&key).cloned();
         if let Some(item) = &held {
-            let Owned { owner } = serde_json::from_slice(&item.value).unwrap_or_default();
+            let LockOwner { owner } = serde_json::from_slice(&item.value).unwrap_or_default();
             let is_there = owner != self.fleet.member && {
                 let members = self.fleet.members().await.map_err(|error| away(&error.to_string()))?;
                 members.0.contains_key(&owner)
@@ -169,7 +164,7 @@ impl Shared {
                 return Err(Failure::busy());
             }
         }
-        let owned = Owned { owner: self.fleet.member.clone() };
+        let owned = LockOwner { owner: self.fleet.member.clone() };
         let commit = Commit {
             checks: vec![(key.clone(), held.map_or(0, |item| item.version))],
             puts: vec![(key.clone(), serde_json::to_vec(&owned).unwrap_or_default())],
@@ -180,34 +175,34 @@ impl Shared {
             Ok(Outcome::Conflict) => return Err(Failure::busy()),
             Err(error) => return Err(away(&error.to_string())),
         }
-        let lock = FleetLock { fleet: Rc::clone(&self.fleet), key: key.clone() };
         let until = Instant::now() + SHOWN_MAX;
-        let is_ours = |item: &Item| {
-            serde_json::from_slice(&item.value).is_ok_and(|owned: Owned| owned.owner == self.fleet.member)
+        let own = |item: &Item| {
+            let owned = serde_json::from_slice(&item.value);
+            owned.is_ok_and(|owned: LockOwner| owned.owner == self.fleet.member).then_some(item.version)
         };
-        // Whoever had it before has stored his certificate before he gave it back.
-        if !self.fleet.sees_key(&key, is_ours, until).await {
-            return Err(away("it does not say what has changed"));
+        // The member that had the lock before has stored its certificate before it gave the lock back.
+        match self.fleet.until_keys(until, |keys| keys.get(&key).and_then(own)).await {
+            Some(version) => Ok(FleetLock { fleet: Rc::clone(&self.fleet), key, version }),
+            // If it is ours, the next attempt gets it again.
+            None => Err(away("it does not say what has changed")),
         }
-        Ok(lock)
     }
 
     /// Has every member show an answer, and waits until they do.
     ///
     /// # Errors
     /// The store does not take it.
-    pub(super) async fn show(&self, challenge: SharedChallenge) -> Result<Shown, Failure> {
+    pub(super) async fn show(&self, challenge: SharedChallenge) -> Result<SharedAnswer, Failure> {
         let id = crate::fleet::state::new_id();
         let key = format!("{FOLDER}challenges/{id}");
-        let shown = Shown { fleet: Rc::clone(&self.fleet), key: key.clone() };
-        let published = Published { owner: self.fleet.member.clone(), challenge };
-        // Whoever may write to the store is not to have names of others validated.
-        self.put(&key, &serde_json::to_vec(&published).unwrap_or_default()).await?;
+        let shown = SharedAnswer { fleet: Rc::clone(&self.fleet), key: key.clone() };
+        // Sealed: write access to the store alone must not get names validated.
+        self.put(&key, &serde_json::to_vec(&challenge).unwrap_or_default()).await?;
         let missing = self.fleet.until_nothing_is_missing(SHOWN_MAX, |members| {
             let lacks = |shown: &BTreeSet<String>| !shown.contains(&id);
             let without = members.0.iter().filter(|(_, report)| report.shown.as_ref().is_some_and(lacks));
             let silent = without.map(|(key, _)| crate::fleet::name_of(key).to_owned()).collect();
-            Missing { silent, ..Missing::default() }
+            Shortfall { silent, ..Shortfall::default() }
         });
         let missing = missing.await;
         if !missing.is_nothing() {
@@ -223,10 +218,11 @@ impl Shared {
         let keys = self.fleet.keys();
         let published = keys.range(folder.clone()..).map_while(|(key, item)| {
             let id = key.strip_prefix(&folder)?.to_owned();
-            let opened = self.open(key, item);
-            Some((id, opened.and_then(|plain| serde_json::from_slice::<Published>(&plain).ok())))
+            // Looked at with every change, so that a complaint would be repeated; the member that orders complains.
+            let plain = self.fleet.sealer().and_then(|sealer| sealer.open(key, &item.value).ok());
+            Some((id, plain.and_then(|plain| serde_json::from_slice(&plain).ok())))
         });
-        published.filter_map(|(id, published)| Some((id, published?.challenge))).collect()
+        published.filter_map(|(id, challenge)| Some((id, challenge?))).collect()
     }
 
     /// Says which answers this member shows.
@@ -244,7 +240,7 @@ impl Shared {
 /// Stores the certificates that the fleet has, before the first client comes. Blocks.
 pub(crate) fn take_over(config: &Config, fleet: &Rc<Fleet>) {
     let Some(acme) = config.acme.as_ref().filter(|_| fleet.sealer().is_some()) else { return };
-    let shared = Shared { fleet: Rc::clone(fleet) };
+    let shared = SharedAcme { fleet: Rc::clone(fleet) };
     let listeners = config.listeners.iter().filter_map(|one| one.tls.as_ref()?.acme.as_ref());
     let others = listeners.flat_map(|acme| acme.directories.values());
     let authorities = others.map(|other| acme.with_directory(other.clone())).chain([acme.clone()]);
@@ -291,19 +287,21 @@ impl SharedChallenge {
 
 impl Drop for FleetLock {
     fn drop(&mut self) {
-        give_back(&self.fleet, &self.key);
+        let checks = vec![(self.key.clone(), self.version)];
+        give_back(&self.fleet, Commit { checks, deletes: vec![self.key.clone()], ..Commit::default() });
     }
 }
 
-impl Drop for Shown {
+impl Drop for SharedAnswer {
     fn drop(&mut self) {
-        give_back(&self.fleet, &self.key);
+        give_back(&self.fleet, Commit { deletes: vec![self.key.clone()], ..Commit::default() });
     }
 }
 
-/// Removes a key in the background. If that fails, or the process ends, others see that its owner is gone.
-fn give_back(fleet: &Rc<Fleet>, key: &str) {
-    let (fleet, commit) = (Rc::clone(fleet), Commit { deletes: vec![key.to_owned()], ..Commit::default() });
+/// Removes a key in the background. If that fails, or the process ends, a lock is taken over because its owner is gone, and
+/// an answer is removed because it is old.
+fn give_back(fleet: &Rc<Fleet>, commit: Commit) {
+    let fleet = Rc::clone(fleet);
     tokio::task::spawn_local(async move { fleet.commit(&commit).await });
 }
 

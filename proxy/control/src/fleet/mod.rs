@@ -25,13 +25,13 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 pub(crate) use bans::BanExchange;
 pub(crate) use rates::{CLIENTS_MAX, RateExchange, RateReport};
-pub(crate) use report::{ALL, Members, Missing, Readiness, Report, name_of};
+pub(crate) use report::{ALL, Members, Readiness, Report, Shortfall, name_of};
 pub(crate) use seal::Sealer;
 use state::{Head, Keys, ServiceChange};
 pub(crate) use view::{Board, SharedBoard};
 pub use view::{FleetView, MemberView, Traffic};
 
-use crate::store::{Client, Commit, Item, Outcome, StoreError, Update, Watcher};
+use crate::store::{Client, Commit, Outcome, StoreError, Update, Watcher};
 
 /// After a failure, and at most after many.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(300), Duration::from_secs(10));
@@ -238,7 +238,10 @@ impl Fleet {
 
     /// Says what this member reports until it leaves, so that others count on it.
     pub(crate) async fn announce(&self) {
-        let Ok(mut client) = Client::new(&self.config) else { return };
+        let mut client = match Client::new(&self.config) {
+            Ok(client) => client,
+            Err(error) => return tracing::error!(%error, "the fleet does not hear from this member"),
+        };
         let mut leaving = self.is_leaving.subscribe();
         tokio::select! {
             () = self.keep_announcing(&mut client) => {}
@@ -250,18 +253,21 @@ impl Fleet {
     async fn keep_announcing(&self, client: &mut Client) {
         let third = Duration::from_millis(self.config.member_ttl_ms) / 3;
         let mut reports = self.report.subscribe();
-        let mut backoff = BACKOFF.0;
+        let (mut backoff, mut is_heard) = (BACKOFF.0, true);
         loop {
             let said = serde_json::to_vec(&*reports.borrow_and_update()).unwrap_or_default();
             match client.announce(&self.member, &said).await {
                 Ok(()) => {
-                    backoff = BACKOFF.0;
+                    (backoff, is_heard) = (BACKOFF.0, true);
                     let _ = timeout(third, reports.changed()).await;
                     // What changes at once is said at once.
                     sleep(REPORT_PACE).await;
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "the fleet may not hear from this member");
+                    // Once for each time; that the store is away is said elsewhere.
+                    if std::mem::replace(&mut is_heard, false) && self.trouble().is_none() {
+                        tracing::warn!(%error, "the fleet may not hear from this member");
+                    }
                     sleep(backoff.mul_f64(0.5 + fastrand::f64())).await;
                     backoff = (backoff * 2).min(third);
                 }
@@ -294,10 +300,14 @@ impl Fleet {
         };
         let trouble = self.trouble().or_else(|| members.as_ref().err().map(ToString::to_string));
         let head = Head::of(&self.keys()).unwrap_or_default();
-        let view =
-            FleetView::new((self.name(), self.engine()), trouble, head, &members.clone().unwrap_or_default());
-        let before = self.board.look();
-        let view = if members.is_ok() { view } else { FleetView { members: before.members, ..view } };
+        let about = (self.name(), self.engine());
+        let view = match members {
+            Ok(members) => FleetView::new(about, trouble, head, &members),
+            Err(_) => {
+                let members = self.board.last().members;
+                FleetView { members, ..FleetView::new(about, trouble, head, &Members::default()) }
+            }
+        };
         self.board.show(view.clone());
         view
     }
@@ -306,10 +316,7 @@ impl Fleet {
     pub(crate) async fn show(&self) {
         loop {
             if self.board.is_wanted() {
-                let members = self.members().await.unwrap_or_default();
-                let head = Head::of(&self.keys()).unwrap_or_default();
-                let about = (self.name(), self.engine());
-                self.board.show(FleetView::new(about, self.trouble(), head, &members));
+                self.view().await;
             }
             sleep(SHOW_PACE).await;
         }
@@ -374,16 +381,8 @@ impl Fleet {
 
     /// Waits until another head is there than the one that a change was made after; tells whether it is.
     pub(crate) async fn sees_another(&self, item_version: u64, until: Instant) -> bool {
-        let mut changes = self.changes();
-        loop {
-            changes.borrow_and_update();
-            if Head::item_version(&self.keys()) != item_version {
-                return true;
-            }
-            if !matches!(timeout_at(until, changes.changed()).await, Ok(Ok(()))) {
-                return false;
-            }
-        }
+        let is_another = |keys: &Keys| (Head::item_version(keys) != item_version).then_some(());
+        self.until_keys(until, is_another).await.is_some()
     }
 
     /// Where the store is, so that a host that moves to another one is noticed.
@@ -396,33 +395,19 @@ impl Fleet {
 
     /// Waits until the head is as wanted.
     pub(crate) async fn sees(&self, until: Instant, is_wanted: impl Fn(&Head) -> bool) -> Option<Head> {
-        let mut changes = self.changes();
-        loop {
-            changes.borrow_and_update();
-            let head = Head::of(&self.keys());
-            if let Some(head) = head.filter(|head| is_wanted(head)) {
-                return Some(head);
-            }
-            timeout_at(until, changes.changed()).await.ok()?.ok()?;
-        }
+        self.until_keys(until, |keys| Head::of(keys).filter(&is_wanted)).await
     }
 
-    /// Waits until a key is as wanted; tells whether it is.
-    pub(crate) async fn sees_key(
-        &self,
-        key: &str,
-        is_wanted: impl Fn(&Item) -> bool,
-        until: Instant,
-    ) -> bool {
+    /// Waits until the keys have what is looked for.
+    pub(crate) async fn until_keys<T>(&self, until: Instant, find: impl Fn(&Keys) -> Option<T>) -> Option<T> {
         let mut changes = self.changes();
         loop {
             changes.borrow_and_update();
-            if self.keys().get(key).is_some_and(&is_wanted) {
-                return true;
+            let found = find(&self.keys());
+            if found.is_some() {
+                return found;
             }
-            if !matches!(timeout_at(until, changes.changed()).await, Ok(Ok(()))) {
-                return false;
-            }
+            timeout_at(until, changes.changed()).await.ok()?.ok()?;
         }
     }
 
@@ -431,11 +416,11 @@ impl Fleet {
     pub(crate) async fn until_nothing_is_missing(
         &self,
         patience: Duration,
-        missing: impl Fn(&Members) -> Missing,
-    ) -> Missing {
+        missing: impl Fn(&Members) -> Shortfall,
+    ) -> Shortfall {
         let until = Instant::now() + patience;
         let mut pace = LOOK_PACE.0;
-        let mut last = Missing { silent: BTreeSet::from([self.name().to_owned()]), ..Missing::default() };
+        let mut last = Shortfall { silent: BTreeSet::from([self.name().to_owned()]), ..Shortfall::default() };
         loop {
             if let Ok(Ok(members)) = timeout_at(until, self.members()).await {
                 last = missing(&members);

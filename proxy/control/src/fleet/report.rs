@@ -52,7 +52,7 @@ pub(crate) struct Members(pub(crate) BTreeMap<String, Report>);
 
 /// What is missing before all members have done something.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Missing {
+pub(crate) struct Shortfall {
     /// Members that have failed, and why.
     pub(crate) failed: Vec<String>,
     /// Members that have not answered.
@@ -74,7 +74,7 @@ impl Members {
     }
 
     /// Which of them, and of those `expected` before, have not yet checked the targets of a proposal.
-    pub(crate) fn without_check(&self, proposal: &str, expected: &BTreeSet<String>) -> Missing {
+    pub(crate) fn without_check(&self, proposal: &str, expected: &BTreeSet<String>) -> Shortfall {
         let mut missing = self.gone(expected);
         for (key, report) in &self.0 {
             let name = name_of(key);
@@ -99,7 +99,7 @@ impl Members {
         (fleet, version): (&str, u64),
         service: &str,
         expected: &BTreeSet<String>,
-    ) -> Missing {
+    ) -> Shortfall {
         let mut missing = self.gone(expected);
         for (key, report) in &self.0 {
             let name = name_of(key);
@@ -113,13 +113,13 @@ impl Members {
         missing
     }
 
-    fn gone(&self, expected: &BTreeSet<String>) -> Missing {
+    fn gone(&self, expected: &BTreeSet<String>) -> Shortfall {
         let silent = expected.difference(&self.names()).cloned().collect();
-        Missing { failed: Vec::new(), silent }
+        Shortfall { failed: Vec::new(), silent }
     }
 }
 
-impl Missing {
+impl Shortfall {
     /// Whether nothing is missing.
     pub(crate) fn is_nothing(&self) -> bool {
         self.failed.is_empty() && self.silent.is_empty()

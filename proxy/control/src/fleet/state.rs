@@ -1,5 +1,5 @@
-//! The deployed services as a fleet shares them: one key for each, and one that counts their changes. Whoever changes a
-//! service compares that one, so that nobody overwrites what he has not seen.
+//! The deployed services as a fleet shares them: one key for each, and one that counts their changes. A change
+//! of a service compares that one, so that no member overwrites what it has not seen.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -182,7 +182,7 @@ impl SharedServices {
         let mut found = Self::default();
         for (key, item) in below(keys, SERVICES) {
             let Some((name, _)) = parse_path(&format!("/v1/services/{key}")) else { continue };
-            // What is no JSON at all is of nobody who could need it again.
+            // What is not JSON at all was written by no release, so nothing of it is kept.
             found.add(name, serde_json::from_slice(&item.value).unwrap_or_default());
         }
         found

@@ -80,6 +80,11 @@ impl Board {
     /// The last view; it is renewed as long as somebody looks.
     pub(crate) fn look(&self) -> FleetView {
         self.wanted_ms.store(now_ms().max(1), Relaxed);
+        self.last()
+    }
+
+    /// The last view.
+    pub(super) fn last(&self) -> FleetView {
         self.view.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

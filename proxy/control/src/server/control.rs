@@ -28,7 +28,7 @@ use super::operator::Operator;
 use super::services::{RestoredServices, Services};
 use super::signals::{ControlRuntime, Signals};
 use super::{saturation, shared_bans, shared_rates, shown};
-use crate::acme::{Keeper, Shared};
+use crate::acme::{Keeper, SharedAcme};
 use crate::admin::{self, Admin, AdminState, Gate};
 use crate::commands;
 use crate::fleet::Fleet;
@@ -214,7 +214,7 @@ impl<'a> Control<'a> {
     fn keep_names(&self) -> Option<AbortHandle> {
         let site = &self.operator.reloader.site;
         let terminators = Arc::clone(&site.listeners.terminators);
-        let shared = self.fleet.clone().filter(|fleet| fleet.sealer().is_some()).map(Shared::new);
+        let shared = self.fleet.clone().filter(|fleet| fleet.sealer().is_some()).map(SharedAcme::new);
         let keeper = Keeper::new(Arc::clone(&self.live), terminators, Arc::clone(&site.acme), shared)?;
         Some(tokio::task::spawn_local(keeper.run()).abort_handle())
     }

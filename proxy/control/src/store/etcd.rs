@@ -47,13 +47,13 @@ struct Txn {
 }
 
 #[derive(Deserialize)]
-struct Granted {
+struct LeaseGrant {
     #[serde(rename = "ID")]
     id: String,
 }
 
 #[derive(Deserialize)]
-struct KeptAlive {
+struct LeaseAnswer {
     result: TimeLeft,
 }
 
@@ -231,13 +231,13 @@ impl EtcdStore {
     }
 
     async fn grant(&mut self) -> Result<String, StoreError> {
-        let granted: Granted = self.ask("/v3/lease/grant", &json!({"TTL": self.ttl_s})).await?;
+        let granted: LeaseGrant = self.ask("/v3/lease/grant", &json!({"TTL": self.ttl_s})).await?;
         Ok(granted.id)
     }
 
     /// Whether the lease lives.
     async fn keep_alive(&mut self, lease: &str) -> Result<bool, StoreError> {
-        let kept: KeptAlive = self.ask("/v3/lease/keepalive", &json!({"ID": lease})).await?;
+        let kept: LeaseAnswer = self.ask("/v3/lease/keepalive", &json!({"ID": lease})).await?;
         // An expired one has no time.
         Ok(kept.result.ttl.parse::<i64>().is_ok_and(|ttl| ttl > 0))
     }

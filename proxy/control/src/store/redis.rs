@@ -108,10 +108,10 @@ struct Server {
 /// Commands over one connection.
 struct Commands {
     server: Server,
-    open: Option<Open>,
+    open: Option<OpenConnection>,
 }
 
-struct Open {
+struct OpenConnection {
     connection: MultiplexedConnection,
     driver: JoinHandle<()>,
 }
@@ -307,7 +307,7 @@ impl Commands {
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenConnection {
     fn drop(&mut self) {
         self.driver.abort();
     }
@@ -336,12 +336,12 @@ impl Server {
         call
     }
 
-    async fn open(&self) -> Result<Open, StoreError> {
+    async fn open(&self) -> Result<OpenConnection, StoreError> {
         let (stream, info) = (self.connect().await?, self.info()?);
         let config = redis::AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE));
         let made = MultiplexedConnection::new_with_config(&info, stream, config);
         let (connection, driver) = in_time(made).await?;
-        Ok(Open { connection, driver: tokio::spawn(driver) })
+        Ok(OpenConnection { connection, driver: tokio::spawn(driver) })
     }
 
     async fn subscribe(&self) -> Result<PubSub, StoreError> {

@@ -1,6 +1,9 @@
 //! The generic cell rate algorithm (ITU-T I.371, appendix I): one time for each client, at which it would have used up
 //! nothing. Pure: no clock, no table.
 
+/// How far a client is put later at most, in nanoseconds: as long as the longest ban, whatever a report says.
+const DEBT_MAX_NS: u64 = 30 * 86_400 * 1_000_000_000;
+
 /// Times, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pace {
@@ -34,7 +37,8 @@ impl Pace {
 
     /// The time of a client after further requests, which were served elsewhere.
     pub(super) fn advanced(self, next: u64, requests: u64, now: u64) -> u64 {
-        next.max(now).saturating_add(self.interval.saturating_mul(requests))
+        let next = next.max(now).saturating_add(self.interval.saturating_mul(requests));
+        next.min(now.saturating_add(DEBT_MAX_NS))
     }
 
     /// The step for a request now, of a client whose time is `next`.

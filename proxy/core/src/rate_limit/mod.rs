@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use gcra::{Pace, Step};
 use serde::{Deserialize, Serialize};
-use served::Served;
+use served::ServedCounts;
 use sluice_config::{self as config, Excess};
 pub use table::ClientKey;
 use table::Table;
@@ -36,7 +36,7 @@ struct Memory {
     table: Table,
     counts: Counts,
     /// What others of a fleet have to know.
-    served: Served,
+    served: ServedCounts,
 }
 
 #[derive(Default)]
@@ -96,7 +96,7 @@ impl RateLimiter {
             Arc::new(Memory {
                 table: Table::new(config.clients_max),
                 counts: Counts::default(),
-                served: Served::default(),
+                served: ServedCounts::default(),
             })
         };
         let rate = config.rate;

@@ -10,9 +10,9 @@ const PARTS: usize = 16;
 
 /// Requests that were served, by the keys of clients.
 #[derive(Default)]
-pub(super) struct Served([Mutex<HashMap<u64, u32>>; PARTS]);
+pub(super) struct ServedCounts([Mutex<HashMap<u64, u32>>; PARTS]);
 
-impl Served {
+impl ServedCounts {
     /// Counts one.
     pub(super) fn count(&self, key: u64) {
         let part = &self.0[key as usize % PARTS];

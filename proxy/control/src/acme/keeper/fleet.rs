@@ -15,12 +15,12 @@ use crate::acme::account::{Authority, blocking};
 use crate::acme::attempt::take_over;
 use crate::acme::entry::Entry;
 use crate::acme::folder::file_stem;
-use crate::acme::shared::{Shared, SharedChallenge, is_orphan, name_of_stem};
+use crate::acme::shared::{SharedAcme, SharedChallenge, is_orphan, name_of_stem};
 use crate::acme::{made, schedule};
 
 /// What is known of the fleet.
 pub(super) struct FleetSide {
-    pub(super) shared: Rc<Shared>,
+    pub(super) shared: Rc<SharedAcme>,
     changes: watch::Receiver<u64>,
     is_new: bool,
     /// The versions of certificates that were looked at, by authority and name of the file.
@@ -30,7 +30,7 @@ pub(super) struct FleetSide {
 }
 
 impl FleetSide {
-    pub(super) fn new(shared: Rc<Shared>) -> Self {
+    pub(super) fn new(shared: Rc<SharedAcme>) -> Self {
         let changes = shared.changes();
         Self { shared, changes, is_new: true, seen: BTreeMap::new(), shown: BTreeMap::new() }
     }
@@ -48,7 +48,7 @@ impl FleetSide {
 }
 
 impl Keeper {
-    pub(super) fn shared(&self) -> Option<Rc<Shared>> {
+    pub(super) fn shared(&self) -> Option<Rc<SharedAcme>> {
         self.fleet.as_ref().map(|fleet| Rc::clone(&fleet.shared))
     }
 
@@ -70,7 +70,7 @@ impl Keeper {
     }
 
     /// Takes over newer certificates of an authority, and gives the others those that they lack.
-    async fn exchange(&mut self, shared: &Shared, authority: &Rc<Authority>) {
+    async fn exchange(&mut self, shared: &SharedAcme, authority: &Rc<Authority>) {
         let word = &authority.folder.authority;
         let certificates = shared.certificates(word);
         for (stem, version) in &certificates {
@@ -141,7 +141,7 @@ impl Keeper {
     }
 
     /// Shows the answers that members have asked for, and no others.
-    async fn show_challenges(&mut self, shared: &Shared) {
+    async fn show_challenges(&mut self, shared: &SharedAcme) {
         let wanted = shared.challenges();
         let Some(fleet) = &mut self.fleet else { return };
         let gone: Vec<_> = fleet.shown.keys().filter(|id| !wanted.contains_key(*id)).cloned().collect();

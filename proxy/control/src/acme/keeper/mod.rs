@@ -27,7 +27,7 @@ use super::demand::Denied;
 use super::entry::Entry;
 use super::failure::{Failure, Kind};
 use super::window::Advice;
-use super::{Acme, Shared, schedule};
+use super::{Acme, SharedAcme, schedule};
 use fleet::FleetSide;
 
 /// Maximum number of concurrent orders; authorities limit concurrent requests.
@@ -93,7 +93,7 @@ impl Keeper {
         live: Live,
         terminators: Arc<Terminators>,
         acme: Arc<Acme>,
-        shared: Option<Rc<Shared>>,
+        shared: Option<Rc<SharedAcme>>,
     ) -> Option<Self> {
         let wanted = acme.take_wanted()?;
         Some(Self {

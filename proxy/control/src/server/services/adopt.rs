@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout};
 
 use super::attached::Attached;
 use super::slots::{ActiveSlot, Built};
-use super::{Running, Services, Shared, add, targets};
+use super::{FleetMemory, Running, Services, add, targets};
 use crate::fleet::state::{Head, Keys, Record, SharedServices, fingerprint, new_id};
 use crate::fleet::{ALL, Fleet, Report};
 use crate::store::{Commit, Outcome};
@@ -30,7 +30,7 @@ const AGAIN: Duration = Duration::from_secs(5);
 const WRITES_MAX: Duration = Duration::from_secs(20);
 
 /// What becomes of one service.
-struct Next {
+pub(super) struct Next {
     record: Record,
     gate: Arc<Gate>,
     active: Option<Built>,
@@ -50,7 +50,7 @@ struct Plan {
 
 /// What this host serves first: what the fleet has, if the store has answered and has lost nothing; otherwise what it
 /// remembers. Services of another fleet, or of this host alone, are replaced later, with care.
-pub(super) fn at_start(fleet: &Fleet, book: set::Services, mark: FleetMark) -> (set::Services, Shared) {
+pub(super) fn at_start(fleet: &Fleet, book: set::Services, mark: FleetMark) -> (set::Services, FleetMemory) {
     let known = SharedServices::remembered(&mark);
     let stored = SharedServices::of(&fleet.keys());
     let is_new = known.is_nothing() && book.iter().next().is_none();
@@ -58,12 +58,12 @@ pub(super) fn at_start(fleet: &Fleet, book: set::Services, mark: FleetMark) -> (
         is_new || (!known.is_nothing() && mark.place == fleet.place() && stored.follows(&known))
     };
     let Some(stored) = stored.filter(is_ours) else {
-        let shared = Shared {
+        let shared = FleetMemory {
             known: RefCell::new(known),
             place: RefCell::new(mark.place),
             deploys: RefCell::new(mark.deploys),
             is_saved: Cell::new(true),
-            ..Shared::default()
+            ..FleetMemory::default()
         };
         return (book, shared);
     };
@@ -72,11 +72,11 @@ pub(super) fn at_start(fleet: &Fleet, book: set::Services, mark: FleetMark) -> (
     let served = stored.records.values().map(|record| record.service.clone()).chain(kept).collect();
     let deploys =
         stored.records.iter().map(|(name, record)| (name.clone(), record.deploys.clone())).collect();
-    let shared = Shared {
+    let shared = FleetMemory {
         known: RefCell::new(stored),
         place: RefCell::new(fleet.place()),
         deploys: RefCell::new(deploys),
-        ..Shared::default()
+        ..FleetMemory::default()
     };
     (served, shared)
 }
@@ -233,7 +233,7 @@ impl Services {
         let gone: Vec<String> = gone.into_iter().filter(|name| book.get(name).is_err()).collect();
         // Nothing is replaced before all of it can be.
         if !plan.next.is_empty() || !gone.is_empty() {
-            let attached = match self.attached_with(&book, &mut plan) {
+            let attached = match self.attached(&book, &plan.next) {
                 Ok(attached) => self.site.attach(attached).await.map_err(|error| error.to_string()),
                 Err(error) => Err(error.to_string()),
             };
@@ -352,12 +352,12 @@ impl Services {
         built.map_err(std::io::Error::other)?
     }
 
-    /// The services as they will be, with what is prepared.
-    fn attached_with(&self, book: &set::Services, plan: &mut Plan) -> Result<Attached, ServiceError> {
+    /// These services as they will be, with what is prepared.
+    pub(super) fn attached(&self, book: &set::Services, next: &[Next]) -> Result<Attached, ServiceError> {
         let running = self.running.borrow();
         let mut attached = Attached::default();
         for service in book.iter() {
-            let next = plan.next.iter().find(|next| next.record.service.name == service.name);
+            let next = next.iter().find(|next| next.record.service.name == service.name);
             let before = running.get(&service.name);
             let slot_of = |built: &Built| Arc::clone(&built.slot);
             let slot = |slot: &ActiveSlot| Arc::clone(&slot.slot);
@@ -415,8 +415,8 @@ impl Services {
         drains
     }
 
-    /// Ends services that are gone. As on one host, nobody waits for what is removed.
-    fn retire_all(&self, gone: &[String]) {
+    /// Ends services that are gone. Nobody waits for what is removed.
+    pub(super) fn retire_all(&self, gone: &[String]) {
         let removed: Vec<_> = gone.iter().filter_map(|name| self.running.borrow_mut().remove(name)).collect();
         for Running { gate, active, rollout } in removed {
             // Paused requests are routed again, and find no route.

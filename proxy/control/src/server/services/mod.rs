@@ -24,7 +24,6 @@ use sluice_core::service::duration::GoDuration;
 use sluice_core::service::entry::ServiceEntry;
 use sluice_core::service::error::ServiceError;
 use sluice_core::service::model::{Pause, PauseState, Service};
-use sluice_core::service::options::DRAIN_TIMEOUT;
 use sluice_core::service::pages::ServicePages;
 use sluice_core::service::rollout::Rollout;
 use sluice_core::service::set::{self, check_against};
@@ -50,12 +49,12 @@ pub(super) struct Services {
     turn: Mutex<()>,
     /// The fleet that they are of; `None` is this host alone.
     fleet: Option<Rc<Fleet>>,
-    shared: Shared,
+    shared: FleetMemory,
 }
 
 /// What is known of the services of a fleet.
 #[derive(Default)]
-struct Shared {
+struct FleetMemory {
     /// Everything that the fleet had when it was served last.
     known: RefCell<SharedServices>,
     /// Where that fleet has its store.
@@ -71,7 +70,7 @@ struct Shared {
     /// When a head was first seen whose services are written piece by piece, by the version of its key.
     written_since: Cell<Option<(u64, tokio::time::Instant)>>,
     /// Proposed targets.
-    checked: RefCell<BTreeMap<String, proposals::Checked>>,
+    checked: RefCell<BTreeMap<String, proposals::Candidate>>,
     /// Proposals of commands that this process carries out.
     own_proposals: RefCell<BTreeSet<String>>,
 }
@@ -87,7 +86,7 @@ struct Running {
 pub(super) struct RestoredServices {
     file: Option<StateFile>,
     book: set::Services,
-    shared: Shared,
+    shared: FleetMemory,
     pub(super) fleet: Option<Rc<Fleet>>,
     built: BTreeMap<String, (Arc<Gate>, Built, Option<Built>)>,
     pub(super) attached: Attached,
@@ -113,7 +112,7 @@ pub(super) fn restore(config: &Config) -> Result<RestoredServices, StartError> {
     let fleet = fleet.map_err(|error| format!("store: {error}"))?;
     let (mut book, shared) = match &fleet {
         Some(fleet) => adopt::at_start(fleet, book, mark.unwrap_or_default()),
-        None => (book, Shared::default()),
+        None => (book, FleetMemory::default()),
     };
     if let Some(fleet) = &fleet {
         leave_out_unusable(&mut book, config, &shared, fleet);
@@ -137,7 +136,7 @@ pub(super) fn restore(config: &Config) -> Result<RestoredServices, StartError> {
 }
 
 /// Leaves out services of a fleet that this host cannot serve, so that it serves the others.
-fn leave_out_unusable(book: &mut set::Services, config: &Config, shared: &Shared, fleet: &Fleet) {
+fn leave_out_unusable(book: &mut set::Services, config: &Config, shared: &FleetMemory, fleet: &Fleet) {
     let mut usable = Vec::new();
     for service in book.iter() {
         let name = &service.name;
@@ -157,7 +156,7 @@ fn leave_out_unusable(book: &mut set::Services, config: &Config, shared: &Shared
     fleet.say(|report| report.failed = failed);
 }
 
-impl Shared {
+impl FleetMemory {
     /// What the state file remembers.
     fn mark(&self) -> FleetMark {
         let place = self.place.borrow();
@@ -291,16 +290,8 @@ impl Services {
         let mut book = self.book.borrow().clone();
         book.remove(name)?;
         self.save(book).await?;
-        let removed = self.running.borrow_mut().remove(name);
         self.attach().await?;
-        if let Some(Running { gate, active, rollout }) = removed {
-            // Paused requests are routed again, and find no route.
-            gate.set(Pause::default());
-            for kept in [Some(active), rollout].into_iter().flatten() {
-                kept.replace();
-                tokio::task::spawn_local(async move { kept.drain(DRAIN_TIMEOUT).await });
-            }
-        }
+        self.retire_all(&[name.to_owned()]);
         Ok(())
     }
 
@@ -343,19 +334,9 @@ impl Services {
 
     /// Applies the state in one step.
     async fn attach(&self) -> Result<(), ServiceError> {
-        let attached = self.attached()?;
+        let book = self.book.borrow().clone();
+        let attached = self.attached(&book, &[])?;
         self.site.attach(attached).await.map_err(|error| ServiceError::Invalid(error.to_string()))
-    }
-
-    fn attached(&self) -> Result<Attached, ServiceError> {
-        let (book, running) = (self.book.borrow(), self.running.borrow());
-        let mut attached = Attached::default();
-        for service in book.iter() {
-            let Some(Running { gate, active, rollout }) = running.get(&service.name) else { continue };
-            let rollout = rollout.as_ref().map(|kept| Arc::clone(&kept.slot));
-            add(&mut attached, service, Arc::clone(&active.slot), rollout, gate)?;
-        }
-        Ok(attached)
     }
 }
 

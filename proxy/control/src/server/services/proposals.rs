@@ -19,15 +19,18 @@ use crate::fleet::{Fleet, Readiness};
 /// A proposal is older than this before anybody but its owner removes it.
 const ORPHANED_AFTER: Duration = Duration::from_secs(60);
 
+/// Proposals that are checked at the same time; a deploy beyond them gets no answer.
+const CHECKED_MAX: usize = 256;
+
 /// A proposal that this member has seen.
-pub(super) struct Checked {
+pub(super) struct Candidate {
     since: Instant,
     task: AbortHandle,
     /// What was made for it, once it is healthy.
     built: Option<Built>,
 }
 
-impl Checked {
+impl Candidate {
     /// What was made for it.
     pub(super) fn take(&mut self) -> Option<Built> {
         self.built.take()
@@ -47,9 +50,11 @@ impl Services {
             stays
         });
         for (id, proposal) in proposals {
-            if self.shared.checked.borrow().contains_key(&id) {
+            let known = self.shared.checked.borrow();
+            if known.contains_key(&id) || known.len() >= CHECKED_MAX {
                 continue;
             }
+            drop(known);
             let (services, fleet, of) = (Rc::clone(self), Rc::clone(fleet), id.clone());
             let task = tokio::task::spawn_local(async move {
                 let outcome = services.check_proposal(&proposal).await;
@@ -64,7 +69,7 @@ impl Services {
                 };
                 fleet.say(|report| drop(report.ready.insert(of, readiness)));
             });
-            let checked = Checked { since: Instant::now(), task: task.abort_handle(), built: None };
+            let checked = Candidate { since: Instant::now(), task: task.abort_handle(), built: None };
             self.shared.checked.borrow_mut().insert(id, checked);
         }
     }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::Services;
 use crate::fleet::state::{Head, Proposal, ServiceChange, SharedServices, new_id};
-use crate::fleet::{ChangeError, Fleet, Missing};
+use crate::fleet::{ChangeError, Fleet, Shortfall};
 
 /// How often a change is made again because of changes of others.
 const CONFLICTS_MAX: usize = 50;
@@ -34,8 +34,8 @@ impl Services {
         options: &DeploymentOptions,
         candidate: impl Fn(Option<Service>) -> Result<Service, ServiceError>,
     ) -> Result<(), ServiceError> {
-        let service = candidate(shared(fleet).records.remove(name).map(|record| record.service))?;
         let expected = self.expected(fleet).await?;
+        let service = candidate(shared(fleet).records.remove(name).map(|record| record.service))?;
         let id = new_id();
         self.shared.own_proposals.borrow_mut().insert(id.clone());
         let proposal = Proposal {
@@ -222,10 +222,10 @@ fn shared(fleet: &Fleet) -> SharedServices {
     SharedServices::of(&fleet.keys()).unwrap_or_default()
 }
 
-fn refuse(missing: Missing, timeout: GoDuration) -> Result<(), ServiceError> {
+fn refuse(missing: Shortfall, timeout: GoDuration) -> Result<(), ServiceError> {
     match missing {
         missing if missing.is_nothing() => Ok(()),
-        Missing { failed, .. } if !failed.is_empty() => {
+        Shortfall { failed, .. } if !failed.is_empty() => {
             Err(ServiceError::Unhealthy { timeout: timeout.to_string(), last: failed })
         }
         missing => {
@@ -235,7 +235,7 @@ fn refuse(missing: Missing, timeout: GoDuration) -> Result<(), ServiceError> {
     }
 }
 
-fn lines(missing: Missing) -> Vec<String> {
+fn lines(missing: Shortfall) -> Vec<String> {
     let silent = missing.silent.iter().map(|name| format!("{name}: no answer"));
     missing.failed.iter().cloned().chain(silent).collect()
 }
