@@ -159,6 +159,14 @@ impl Process {
         bail!("{} does not end\n{}", self.name, self.tail());
     }
 
+    /// Whether it has ended.
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub fn has_ended(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_some())
+    }
+
     /// Path of the log with both output streams.
     pub fn log(&self) -> &Path {
         &self.log

@@ -1,7 +1,8 @@
 //! A cluster of etcd with three members, which can be killed, stopped and started again.
 
 use std::fs;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use serde_json::{Value, json};
 use sluice_testkit::process::{Process, bound, free_ports};
 use sluice_testkit::workspace;
 
+use super::namespace::{Namespace, Switch, address};
 use super::site::local;
 
 /// Between two looks at something that is waited for.
@@ -21,14 +23,21 @@ pub(super) const POLL: Duration = Duration::from_millis(50);
 pub(super) const TRIES: u32 = 600;
 /// Members of a cluster.
 pub(super) const MEMBERS: usize = 3;
+/// The number of the first member's host, if they have hosts.
+pub(super) const FIRST_HOST: u8 = 11;
+const NONE: [Option<Process>; MEMBERS] = [const { None }; MEMBERS];
 
 /// A cluster of etcd.
 pub(super) struct Etcd {
     name: &'static str,
     options: Vec<String>,
     members: [Option<Process>; MEMBERS],
-    clients: [u16; MEMBERS],
-    peers: [u16; MEMBERS],
+    clients: [SocketAddr; MEMBERS],
+    peers: [SocketAddr; MEMBERS],
+    /// How often a member was started; each time has a log.
+    starts: usize,
+    /// Where the members run, if not where we do.
+    hosts: Option<[Namespace; MEMBERS]>,
 }
 
 impl Etcd {
@@ -38,20 +47,61 @@ impl Etcd {
     /// It does not become ready.
     pub(super) fn start(name: &'static str, options: &[&str]) -> Result<Self> {
         let ports: [u16; 2 * MEMBERS] = free_ports(Ipv4Addr::LOCALHOST.into())?;
-        let [clients, peers] = [0, MEMBERS].map(|from| std::array::from_fn(|at| ports[from + at]));
-        let _ = fs::remove_dir_all(workspace::scratch("operate")?.join(format!("{name}-members")));
-        let options = options.iter().map(|&option| option.to_owned()).collect();
-        let mut etcd = Self { name, options, members: [const { None }; MEMBERS], clients, peers };
+        let [clients, peers] = [0, MEMBERS].map(|from| std::array::from_fn(|at| local(ports[from + at])));
+        let _ = fs::remove_dir_all(folder(name)?);
+        Self { name, options: owned(options), members: NONE, clients, peers, starts: 0, hosts: None }.ready()
+    }
+
+    /// Starts one whose members are hosts of their own, [`FIRST_HOST`] and the next, each with a disk of `mib` MiB.
+    ///
+    /// # Errors
+    /// As for [`Self::start`].
+    pub(super) fn start_apart(
+        name: &'static str,
+        options: &[&str],
+        switch: &Switch,
+        mib: u32,
+    ) -> Result<Self> {
+        let hosts = [0, 1, 2].map(|member| -> Result<_> {
+            let folder = folder(name)?.join(format!("m{member}"));
+            fs::create_dir_all(&folder)?;
+            let host = Namespace::with_disk(&format!("{name}-{member}"), &folder, mib)?;
+            switch.connect(&host, FIRST_HOST + member)?;
+            Ok(host)
+        });
+        let [first, second, third] = hosts;
+        let hosts = Some([first?, second?, third?]);
+        let [clients, peers] =
+            [2379, 2380].map(|port| [0, 1, 2].map(|member| (address(FIRST_HOST + member), port).into()));
+        Self { name, options: owned(options), members: NONE, clients, peers, starts: 0, hosts }.ready()
+    }
+
+    fn ready(mut self) -> Result<Self> {
         for member in 0..MEMBERS {
-            etcd.run(member)?;
+            self.run(member)?;
         }
-        etcd.insist("the first key", |etcd| etcd.put("/ready", "1"))?;
-        Ok(etcd)
+        self.insist("the first key", |etcd| etcd.put("/ready", "1"))?;
+        Ok(self)
     }
 
     /// The URLs of the members.
     pub(super) fn urls(&self) -> Vec<String> {
-        self.clients.iter().map(|port| format!("http://{}", local(*port))).collect()
+        self.clients.iter().map(|address| format!("http://{address}")).collect()
+    }
+
+    /// Where a member's data is, as it sees it.
+    pub(super) fn data(&self, member: usize) -> Result<PathBuf> {
+        Ok(folder(self.name)?.join(format!("m{member}")))
+    }
+
+    /// The host of a member.
+    pub(super) fn host(&self, member: usize) -> Option<&Namespace> {
+        self.hosts.as_ref().map(|hosts| &hosts[member])
+    }
+
+    /// Whether a member has ended.
+    pub(super) fn has_ended(&mut self, member: usize) -> Result<bool> {
+        self.members[member].as_mut().map_or(Ok(true), Process::has_ended)
     }
 
     /// Sends a member a signal.
@@ -63,19 +113,19 @@ impl Etcd {
 
     /// Starts a member, with the data that it has.
     pub(super) fn run(&mut self, member: usize) -> Result<()> {
-        let folder = workspace::scratch("operate")?.join(format!("{}-members", self.name));
-        fs::create_dir_all(&folder)?;
+        fs::create_dir_all(folder(self.name)?)?;
         let [client, peer] =
-            [self.clients, self.peers].map(|ports| format!("http://{}", local(ports[member])));
+            [self.clients, self.peers].map(|addresses| format!("http://{}", addresses[member]));
         let all = self.peers.iter().enumerate();
-        let all: Vec<_> = all.map(|(at, port)| format!("m{at}=http://{}", local(*port))).collect();
-        let mut command = bound("etcd");
+        let all: Vec<_> = all.map(|(at, address)| format!("m{at}=http://{address}")).collect();
+        let mut command = self.host(member).map_or_else(|| bound("etcd"), |host| host.command("etcd"));
         command.args(["--name", &format!("m{member}"), "--initial-cluster", &all.join(",")]);
         command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
         command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
         command.args(&self.options);
-        command.arg("--data-dir").arg(folder.join(format!("m{member}")));
-        let log = workspace::scratch("logs")?.join(format!("{}-{member}.log", self.name));
+        command.arg("--data-dir").arg(self.data(member)?.join("data"));
+        let log = workspace::scratch("logs")?.join(format!("{}-{member}-{}.log", self.name, self.starts));
+        self.starts += 1;
         self.members[member] = Some(Process::start("etcd", &mut command, log, Signal::SIGTERM)?);
         Ok(())
     }
@@ -90,8 +140,8 @@ impl Etcd {
     /// Asks the members in turn; one that is down, or has no majority, does not answer.
     pub(super) fn ask(&self, path: &str, body: &Value) -> Result<Value> {
         let mut failed = None;
-        for port in self.clients {
-            match curl("POST", &format!("http://{}{path}", local(port)), Some(body)) {
+        for address in self.clients {
+            match curl("POST", &format!("http://{address}{path}"), Some(body)) {
                 Ok(answer) => return Ok(serde_json::from_str(&answer)?),
                 Err(error) => failed = Some(error),
             }
@@ -112,8 +162,8 @@ impl Etcd {
 
     /// The member that leads.
     pub(super) fn leader(&self) -> Result<usize> {
-        for (member, port) in self.clients.iter().enumerate() {
-            let url = format!("http://{}/v3/maintenance/status", local(*port));
+        for (member, address) in self.clients.iter().enumerate() {
+            let url = format!("http://{address}/v3/maintenance/status");
             let status: Value = serde_json::from_str(&curl("POST", &url, Some(&json!({})))?)?;
             if status["leader"] == status["header"]["member_id"] {
                 return Ok(member);
@@ -132,6 +182,15 @@ impl Etcd {
         }
         bail!("{what}: etcd does not do it")
     }
+}
+
+/// Where the members have their data.
+fn folder(name: &str) -> Result<PathBuf> {
+    Ok(workspace::scratch("operate")?.join(format!("{name}-members")))
+}
+
+fn owned(options: &[&str]) -> Vec<String> {
+    options.iter().map(|&option| option.to_owned()).collect()
 }
 
 /// The response to a request of curl, with a body if there is one. Fails as curl does with `--fail`.

@@ -4,7 +4,6 @@
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
@@ -14,55 +13,15 @@ use nix::sched::{CloneFlags, setns};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
 use serde_json::json;
-use sluice_testkit::process::{Process, bound, find_program};
+use sluice_testkit::process::{Process, find_program};
 use sluice_testkit::workspace;
 
 use super::client::Client;
 use super::etcd::{POLL, TRIES};
+use super::namespace::{Namespace, Switch};
 
 /// The address that moves.
 const SHARED: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(192, 0, 2, 100)), 80);
-
-/// A network namespace, which lives as long as a process.
-struct Namespace(Process);
-
-impl Namespace {
-    fn make(name: &str) -> Result<Self> {
-        let mut command = bound("unshare");
-        command.args(["--net", "sleep", "infinity"]);
-        let log = workspace::scratch("logs")?.join(format!("keepalived-{name}.log"));
-        let namespace = Self(Process::start("namespace", &mut command, log, Signal::SIGKILL)?);
-        let ours = fs::read_link("/proc/self/ns/net")?;
-        for _ in 0..TRIES {
-            if fs::read_link(namespace.path()).is_ok_and(|theirs| theirs != ours) {
-                namespace.ip(&["link", "set", "lo", "up"])?;
-                // A host that forwards would answer for an address that it no longer has.
-                let mut command = namespace.command("sh");
-                let status = command.args(["-c", "echo 0 >/proc/sys/net/ipv4/ip_forward"]).status()?;
-                ensure!(status.success(), "ip_forward");
-                return Ok(namespace);
-            }
-            thread::sleep(POLL);
-        }
-        bail!("unshare created no namespace")
-    }
-
-    fn path(&self) -> PathBuf {
-        format!("/proc/{}/ns/net", self.0.pid()).into()
-    }
-
-    fn ip(&self, args: &[&str]) -> Result<()> {
-        let output = self.command("ip").args(args).output().context("ip")?;
-        ensure!(output.status.success(), "ip {args:?}: {}", String::from_utf8_lossy(&output.stderr).trim());
-        Ok(())
-    }
-
-    fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
-        let mut command = bound("nsenter");
-        command.arg(format!("--net={}", self.path().display())).arg(program);
-        command
-    }
-}
 
 /// A host: a sluice, and keepalived.
 struct Host {
@@ -75,13 +34,9 @@ struct Host {
 }
 
 impl Host {
-    fn make(binary: &Path, switch: &Namespace, name: &'static str, number: u8) -> Result<Self> {
+    fn make(binary: &Path, switch: &Switch, name: &'static str, number: u8) -> Result<Self> {
         let namespace = Namespace::make(name)?;
-        let (link, pid) = (format!("to-{name}"), namespace.0.pid().to_string());
-        switch.ip(&["link", "add", &link, "type", "veth", "peer", "name", "eth0", "netns", &pid])?;
-        switch.ip(&["link", "set", &link, "master", "switch", "up"])?;
-        namespace.ip(&["addr", "add", &format!("192.0.2.{number}/24"), "dev", "eth0"])?;
-        namespace.ip(&["link", "set", "eth0", "up"])?;
+        switch.connect(&namespace, number)?;
         let folder = workspace::scratch("operate")?.join(format!("keepalived-{name}"));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder)?;
@@ -140,8 +95,9 @@ struct Asker {
 }
 
 impl Asker {
-    fn start(switch: &Namespace) -> Result<Self> {
-        let namespace = File::open(switch.path())?;
+    fn start(switch: &Switch) -> Result<Self> {
+        let Switch::Own(namespace) = switch else { bail!("the client needs the switch's namespace") };
+        let namespace = File::open(namespace.path())?;
         let (stop, answers, last) =
             <(Arc<AtomicBool>, Arc<AtomicU64>, Arc<std::sync::Mutex<String>>)>::default();
         let shared = (Arc::clone(&stop), Arc::clone(&answers), Arc::clone(&last));
@@ -195,10 +151,7 @@ pub(super) fn moves_an_address(binary: &Path) -> Result<String> {
     ensure!(geteuid().is_root(), "namespaces need root");
     let binary = if binary.is_absolute() { binary.to_owned() } else { fs::canonicalize(binary)? };
     find_program("keepalived").context("apt-get install keepalived")?;
-    let switch = Namespace::make("switch")?;
-    switch.ip(&["link", "add", "switch", "type", "bridge"])?;
-    switch.ip(&["addr", "add", "192.0.2.1/24", "dev", "switch"])?;
-    switch.ip(&["link", "set", "switch", "up"])?;
+    let switch = Switch::make()?;
     let mut first = Host::make(&binary, &switch, "first", 1 + 1)?;
     answered(&switch, "first")?;
     let mut second = Host::make(&binary, &switch, "second", 1 + 2)?;
@@ -223,7 +176,7 @@ pub(super) fn moves_an_address(binary: &Path) -> Result<String> {
 }
 
 /// Waits until a host answers, whatever fails before.
-fn answered(switch: &Namespace, host: &str) -> Result<()> {
+fn answered(switch: &Switch, host: &str) -> Result<()> {
     for _ in 0..TRIES {
         let asker = Asker::start(switch)?;
         let is_there = asker.wait_for(host).is_ok();

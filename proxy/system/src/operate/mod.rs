@@ -17,6 +17,7 @@ mod h2spec;
 mod keepalived;
 mod load;
 mod migration;
+mod namespace;
 mod puma;
 mod redbot;
 mod redis;
@@ -69,6 +70,12 @@ const CHECKS: &[Check] = &[
 /// hand, or others check most of it.
 const NAMED: &[Check] = &[
     ("discovery::consul", &["go", "nginx", "curl", "wrk"], discovery::consul::instances_change),
+    (
+        "discovery::podman",
+        &["busybox", "crun", "ip", "nsenter", "unshare"],
+        discovery::podman::containers_change,
+    ),
+    ("fleet::partitions", &["etcd", "nginx", "curl", "wrk", "ip", "nsenter"], fleet::partitions),
     ("fleet::redis", &["redis-server", "nginx", "wrk"], fleet::over_redis),
     ("fleet::consul", &["go", "nginx", "curl", "wrk"], fleet::over_consul),
     ("keepalived::moves", &["ip", "nsenter"], keepalived::moves_an_address),

@@ -3,6 +3,7 @@
 pub(super) mod consul;
 pub(super) mod dns;
 pub(super) mod etcd;
+pub(super) mod podman;
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -1,6 +1,7 @@
 //! Three sluices that share services by a store, under load, while the store fails and comes back.
 
 mod losses;
+mod partitions;
 mod rates;
 mod scene;
 
@@ -32,6 +33,12 @@ pub(super) fn rates(binary: &Path) -> Result<String> {
 /// A member does not serve what was deployed.
 pub(super) fn losses(binary: &Path) -> Result<String> {
     losses::are_made_up_for(binary)
+}
+
+/// # Errors
+/// As for [`over_etcd`].
+pub(super) fn partitions(binary: &Path) -> Result<String> {
+    partitions::are_survived(binary)
 }
 
 /// # Errors
