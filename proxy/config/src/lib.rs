@@ -120,7 +120,7 @@ pub use overrides::Override;
 pub use passthrough::{Passthrough, StartTls};
 pub use problem::{ConfigError, Origin, Problem};
 pub use qlog::Qlog;
-pub use rate_limit::{Excess, Rate, RateLimit};
+pub use rate_limit::{Excess, Rate, RateLimit, Sharing};
 pub use retry::{Retry, ServerErrors};
 pub use rewrite::{QueryRule, RewritePart, RewriteTemplate};
 pub use route::{Action, HeaderEdits, Route};

@@ -39,8 +39,21 @@ pub struct RateLimit {
     pub ban_ms: u64,
     /// Count and log only.
     pub dry_run: bool,
-    /// Count for the whole fleet, about a second late.
-    pub shared: bool,
+    /// Whether it counts for the whole fleet.
+    pub shared: Sharing,
+    /// How long a request waits for the store if it is exact, in milliseconds.
+    pub exact_timeout_ms: u64,
+}
+
+/// Whether a limit counts for the whole fleet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// For each host by itself.
+    Alone,
+    /// For all, about a second late.
+    Approximate,
+    /// For all, by asking Redis for each request.
+    Exact,
 }
 
 /// A number of requests in a time.
@@ -85,7 +98,9 @@ keys! { RateLimit, settle consistent {
     // Long enough to spoil a search for passwords, short enough for one who only mistyped.
     ban_ms: 600_000, number(1000..=30 * DAY_MS);
     dry_run: false, Flag;
-    shared: false, Flag;
+    shared: Sharing::Alone, SHARING;
+    // Redis in the same network takes one; more would be a burden when it hangs.
+    exact_timeout_ms: 100, number(1..=10_000);
 } required {
     rate: Rate { requests: 1, period_ms: 1000 }, RATE, RATES;
 }}
@@ -116,6 +131,26 @@ fn bans_one_client(limit: &mut RateLimit, fields: &mut Fields<'_>) {
         );
     }
 }
+
+const EXACT: &str = "exact";
+
+const SHARING: Own<Sharing> = Own {
+    read: |item| match &item.value {
+        serde_yaml::Value::Bool(true) => Some(Sharing::Approximate),
+        serde_yaml::Value::Bool(false) => Some(Sharing::Alone),
+        value if value.as_str() == Some(EXACT) => Some(Sharing::Exact),
+        _ => {
+            item.not_one_of(&["true", "false", EXACT]);
+            None
+        }
+    },
+    write: |sharing| match sharing {
+        Sharing::Alone => false.into(),
+        Sharing::Approximate => true.into(),
+        Sharing::Exact => EXACT.into(),
+    },
+    shape: || Shape::AnyOf(vec![Shape::Boolean, Shape::words(&[EXACT])]),
+};
 
 const RATES: Own<Rate> = Own {
     read: |item| {

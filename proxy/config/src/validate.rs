@@ -8,9 +8,24 @@ use super::nearest::nearest;
 use super::path::Path;
 use super::problem::{Problems, quote};
 use super::{
-    Action, Address, Auth, ClientAuthMode, Config, Http2, Listener, Protocol, Route, passthrough, patterns,
-    validate_acme, validate_tls,
+    Action, Address, Auth, ClientAuthMode, Config, Http2, Listener, Protocol, Route, Sharing, passthrough,
+    patterns, validate_acme, validate_tls,
 };
+
+/// Limits are shared by a store, and exact ones by Redis.
+fn shared_limits(config: &Config, problems: &Problems) {
+    for (name, limit) in &config.rate_limits {
+        let mistake = match (limit.shared, &config.store) {
+            (Sharing::Alone, _) => continue,
+            (_, None) => "it has no effect without store; write both",
+            (Sharing::Exact, Some(store)) if store.redis.is_none() => {
+                "exact limits are counted in Redis; write store: {redis: …}, or shared: true"
+            }
+            (..) => continue,
+        };
+        problems.add(&Path::root().key("rate_limits").key(name).key("shared"), mistake);
+    }
+}
 
 /// Reports every mistake between keys.
 ///
@@ -20,10 +35,7 @@ pub(super) fn check(config: &Config, routes_given: bool, problems: &Problems) {
     addresses(config, problems);
     admin(config, problems);
     validate_acme::check(config, problems);
-    for (name, _) in config.rate_limits.iter().filter(|(_, limit)| limit.shared && config.store.is_none()) {
-        let path = Path::root().key("rate_limits").key(name).key("shared");
-        problems.add(&path, "it has no effect without store; write both");
-    }
+    shared_limits(config, problems);
     let access = Path::root().key("access");
     for (index, rule) in config.access.iter().enumerate() {
         for (position, name) in rule.listeners.iter().enumerate() {

@@ -45,6 +45,14 @@ const WHOLE: &[(&str, &str)] = &[
         "c.yaml:4: store: key_file is missing; write a file with a key that encrypts certificates in the store",
     ),
     (
+        "rate_limits: {a: {rate: 1/s, shared: exakt}}",
+        "c.yaml:4: rate_limits.a.shared: \"exakt\" is not known; did you mean exact?",
+    ),
+    (
+        "rate_limits: {a: {rate: 1/s, shared: exact}}\nstore: {etcd: {prefix: a/}}",
+        "c.yaml:4: rate_limits.a.shared: exact limits are counted in Redis; write store: {redis: …}, or shared: true",
+    ),
+    (
         "rate_limits: {a: {rate: 1/s, shared: true}}",
         "c.yaml:4: rate_limits.a.shared: it has no effect without store; write both",
     ),

@@ -16,6 +16,24 @@ fn every_shipped_file_round_trips() {
 }
 
 #[test]
+fn an_endpoint_in_json_is_read_as_in_yaml() {
+    let read = |text: &str| parse_endpoint("here", text).map_err(|error| error.to_string());
+    let json = read("{\"address\": \"127.0.0.1:80\", \"weight\": 3}").unwrap();
+    assert_eq!(json, read("address: 127.0.0.1:80\nweight: 3").unwrap());
+    assert_eq!(json.weight, 3);
+    assert_eq!(read("\"127.0.0.1:80\"").unwrap(), read("127.0.0.1:80").unwrap());
+    for (mistaken, said) in [
+        ("{\"address\": \"127.0.0.1:80\",\n\"wight\": 3}", "here:2: wight"),
+        ("{\"address\": \"a:1\", \"address\": \"b:1\"}", "address"),
+        ("{}", "address is missing"),
+        ("[]", "found a list"),
+    ] {
+        let error = read(mistaken).unwrap_err();
+        assert!(error.contains(said), "{mistaken}: {error}");
+    }
+}
+
+#[test]
 fn json_has_the_structure_of_the_yaml() {
     let config = read(&format!("{}error_pages: {{503: /a}}\n", super::GOOD));
     let json = to_json(&config);
@@ -208,6 +226,15 @@ fn store(number: usize) -> Option<Store> {
         _ => return None,
     }
     Some(store)
+}
+
+/// As the store allows.
+fn sharing(is_shared: bool, number: usize) -> Sharing {
+    match store(number) {
+        Some(store) if is_shared && store.redis.is_some() => Sharing::Exact,
+        Some(_) if is_shared => Sharing::Approximate,
+        _ => Sharing::Alone,
+    }
 }
 
 /// One source, by a number.
@@ -526,7 +553,7 @@ prop_compose! {
             }],
             rate_limits: rate_limits
                 .into_iter()
-                .map(|(name, limit)| (name, RateLimit { shared: via && store(workers).is_some(), ..limit }))
+                .map(|(name, limit)| (name, RateLimit { shared: sharing(via, workers), exact_timeout_ms: 1 + workers as u64, ..limit }))
                 .collect(),
             caches: BTreeMap::from([("pages".to_owned(), Cache {
                 encoded_bytes_max: 3 << 20,

@@ -1,28 +1,33 @@
-//! Tells the fleet once a second what the shared rate limits of this process have served, and counts what others have.
+//! Tells the fleet once a second what the shared rate limits of this process have served, and counts what others have. Exact
+//! limits get a judge instead, which asks Redis for each request.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use sluice_config::{Config, Sharing};
 use sluice_core::clock::now_ns;
+use sluice_core::rate_limit::{RateJudge, RateLimiter};
 use sluice_engine::snapshot::{Live, Snapshot};
 
 use crate::fleet::{CLIENTS_MAX, Fleet, RateExchange, RateReport};
+use crate::store;
 
 /// Between two reports. The longer, the more a client may send before all members know.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// Exchanges reports without end. Costs nothing as long as no limit is shared.
 pub(super) async fn run(live: Live, fleet: &Fleet) {
-    let mut exchange = RateExchange::default();
+    let (mut exchange, mut judges) = (RateExchange::default(), Judges::default());
+    let mut period = tokio::time::interval(PERIOD);
     loop {
-        tokio::time::sleep(PERIOD).await;
+        period.tick().await;
         let snapshot = live.load_full();
-        let is_shared = snapshot.limiters.values().any(|limiter| limiter.config.shared);
-        if !is_shared {
+        if snapshot.limiters.values().all(|limiter| limiter.config.shared == Sharing::Alone) {
             continue;
         }
         let report = taken(&snapshot);
         // Without the store, each member limits by what it knows.
-        if fleet.trouble().is_some() {
+        if fleet.trouble().is_some() || !fleet.has_seen() {
             continue;
         }
         let seed = RateExchange::seed(&fleet.keys());
@@ -33,7 +38,9 @@ pub(super) async fn run(live: Live, fleet: &Fleet) {
                 continue;
             }
         };
-        snapshot.limiters.values().filter(|limiter| limiter.config.shared).for_each(|one| one.set_seed(seed));
+        let shared = snapshot.limiters.values().filter(|limiter| limiter.config.shared != Sharing::Alone);
+        shared.for_each(|limiter| limiter.set_seed(seed));
+        judges.give(&snapshot);
         let news = exchange.news(fleet.name(), &fleet.keys());
         news.iter().for_each(|report| count(&snapshot, report));
         if !report.0.is_empty() {
@@ -43,14 +50,39 @@ pub(super) async fn run(live: Live, fleet: &Fleet) {
 }
 
 fn taken(snapshot: &Snapshot) -> RateReport {
-    let shared = snapshot.limiters.values().filter(|limiter| limiter.config.shared);
-    let served = shared.map(|limiter| (limiter.name.clone(), limiter.take_served(CLIENTS_MAX)));
+    let served =
+        approximate(snapshot).map(|limiter| (limiter.name.clone(), limiter.take_served(CLIENTS_MAX)));
     RateReport(served.filter(|(_, served)| !served.is_empty()).collect())
 }
 
 fn count(snapshot: &Snapshot, report: &RateReport) {
     for (name, served) in &report.0 {
-        let limiter = snapshot.limiters.get(name).filter(|limiter| limiter.config.shared);
+        let limiter = approximate(snapshot).find(|limiter| limiter.name == *name);
         limiter.into_iter().for_each(|limiter| limiter.add_served(served, now_ns()));
     }
+}
+
+fn approximate(snapshot: &Snapshot) -> impl Iterator<Item = &Arc<RateLimiter>> {
+    snapshot.limiters.values().filter(|limiter| limiter.config.shared == Sharing::Approximate)
+}
+
+/// The judge of exact limits, which is started when there is the first.
+#[derive(Default)]
+struct Judges(Option<Arc<RateJudge>>);
+
+impl Judges {
+    fn give(&mut self, snapshot: &Snapshot) {
+        for limiter in snapshot.limiters.values().filter(|limiter| limiter.is_exact()) {
+            if self.0.is_none() {
+                self.0 = start(&snapshot.config);
+            }
+            limiter.set_judge(self.0.as_ref());
+        }
+    }
+}
+
+fn start(config: &Config) -> Option<Arc<RateJudge>> {
+    let redis = config.store.as_ref()?.redis.as_ref()?;
+    let started = store::start_rates(redis);
+    started.inspect_err(|error| tracing::warn!(%error, "exact rate limits count for this host alone")).ok()
 }

@@ -7,6 +7,7 @@
 mod consul;
 mod error;
 mod etcd;
+mod rates;
 mod redis;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use std::collections::BTreeMap;
 use sluice_config::{Store, StoreEngine};
 
 pub(crate) use error::StoreError;
+pub(crate) use rates::start as start_rates;
 
 /// What all members watch begins with this, after the prefix.
 const STATE: &str = "state/";

@@ -100,7 +100,7 @@ redis.call('HDEL', KEYS[1], ARGV[1])
 return redis.call('ZREM', KEYS[2], ARGV[1])";
 
 /// How a server is reached.
-struct Server {
+pub(super) struct Server {
     config: RedisStore,
     tls: Option<Arc<ClientConfig>>,
 }
@@ -111,8 +111,8 @@ struct Commands {
     open: Option<OpenConnection>,
 }
 
-struct OpenConnection {
-    connection: MultiplexedConnection,
+pub(super) struct OpenConnection {
+    pub(super) connection: MultiplexedConnection,
     driver: JoinHandle<()>,
 }
 
@@ -314,13 +314,13 @@ impl Drop for OpenConnection {
 }
 
 impl Server {
-    fn new(config: &RedisStore) -> Result<Self, StoreError> {
+    pub(super) fn new(config: &RedisStore) -> Result<Self, StoreError> {
         let ca_file = config.ca_file.as_deref();
         let tls = config.tls.then(|| client_config(ca_file, None)).transpose()?.map(Arc::new);
         Ok(Self { config: config.clone(), tls })
     }
 
-    fn key(&self, name: &str) -> String {
+    pub(super) fn key(&self, name: &str) -> String {
         format!("{}{name}", self.config.prefix)
     }
 
@@ -336,7 +336,7 @@ impl Server {
         call
     }
 
-    async fn open(&self) -> Result<OpenConnection, StoreError> {
+    pub(super) async fn open(&self) -> Result<OpenConnection, StoreError> {
         let (stream, info) = (self.connect().await?, self.info()?);
         let config = redis::AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE));
         let made = MultiplexedConnection::new_with_config(&info, stream, config);

@@ -37,6 +37,11 @@ pub(super) fn encode(
         for limit in limits {
             count(&mut family.encode_family(&[("limit", limit.name.as_str())])?, limit.forgotten)?;
         }
+        let help = "Requests that an exact rate limit counted for this host alone, because Redis had no answer in time.";
+        let mut family = encoder.encode_descriptor("sluice_rate_limit_alone", help, None, kind)?;
+        for limit in limits {
+            count(&mut family.encode_family(&[("limit", limit.name.as_str())])?, limit.alone)?;
+        }
     }
     let mut rows = Rows { encoder, prefix: "sluice_bans_" };
     rows.gauge("listed", "Addresses that are banned now.", bans.listed)?;

@@ -1,6 +1,8 @@
 //! The generic cell rate algorithm (ITU-T I.371, appendix I): one time for each client, at which it would have used up
 //! nothing. Pure: no clock, no table.
 
+use super::judge::PaceRules;
+
 /// How far a client is put later at most, in nanoseconds: as long as the longest ban, whatever a report says.
 const DEBT_MAX_NS: u64 = 30 * 86_400 * 1_000_000_000;
 
@@ -33,6 +35,16 @@ impl Pace {
         // The first of a burst is on time, or does not wait.
         let ahead = if delays { burst } else { burst.saturating_sub(1) };
         Self { interval, tolerance: interval.saturating_mul(ahead), delays }
+    }
+
+    /// The same for another process.
+    pub(super) fn rules(self) -> PaceRules {
+        PaceRules { interval_ns: self.interval, tolerance_ns: self.tolerance, delays: self.delays }
+    }
+
+    /// The time of a client who is refused until then.
+    pub(super) fn refused_until(self, until: u64) -> u64 {
+        until.saturating_add(self.tolerance)
     }
 
     /// The time of a client after further requests, which were served elsewhere.

@@ -1,6 +1,7 @@
 //! Limits of how many requests a client may send in a time. Shared by the workers; survives a reload.
 
 mod gcra;
+mod judge;
 mod served;
 mod table;
 
@@ -9,10 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use gcra::{Pace, Step};
+pub use judge::{PaceRules, RateJudge, RateQuestion, Ruling};
 use serde::{Deserialize, Serialize};
 use served::ServedCounts;
-use sluice_config::{self as config, Excess};
+use sluice_config::{self as config, Excess, Sharing};
 pub use table::ClientKey;
 use table::Table;
 
@@ -37,6 +40,8 @@ struct Memory {
     counts: Counts,
     /// What others of a fleet have to know.
     served: ServedCounts,
+    /// Who decides for all members of a fleet, if the limit is exact and they can be asked.
+    judge: ArcSwapOption<RateJudge>,
 }
 
 #[derive(Default)]
@@ -45,6 +50,7 @@ struct Counts {
     rejected: AtomicU64,
     banned: AtomicU64,
     dry: AtomicU64,
+    alone: AtomicU64,
 }
 
 /// What becomes of one request.
@@ -84,6 +90,8 @@ pub struct RateLimitCounts {
     pub dry: u64,
     /// Clients that were forgotten before their time, because the table was full.
     pub forgotten: u64,
+    /// Requests that an exact limit counted alone, because it had no answer of the fleet's store.
+    pub alone: u64,
 }
 
 impl RateLimiter {
@@ -97,6 +105,7 @@ impl RateLimiter {
                 table: Table::new(config.clients_max),
                 counts: Counts::default(),
                 served: ServedCounts::default(),
+                judge: ArcSwapOption::empty(),
             })
         };
         let rate = config.rate;
@@ -112,13 +121,55 @@ impl RateLimiter {
     /// Counts a request of a client at a time of [`crate::clock::now_ns`]. With `dry_run` it is always within.
     pub fn count(&self, client: ClientKey<'_>, now_ns: u64) -> Verdict {
         let (key, step) = self.memory.table.step(self.pace, client, now_ns);
-        if self.config.shared && !matches!(step, Step::Refuse { .. }) {
+        if self.config.shared == Sharing::Approximate && !matches!(step, Step::Refuse { .. }) {
             self.memory.served.count(key);
         }
-        let verdict = match step {
-            Step::Serve { .. } => return Verdict::Within,
-            Step::Wait { wait, .. } => Verdict::Wait(Duration::from_nanos(wait)),
-            Step::Refuse { after } => Verdict::Beyond(Duration::from_nanos(after)),
+        self.verdict(step.into())
+    }
+
+    /// Whether the fleet's store has to be asked for each request.
+    pub fn is_exact(&self) -> bool {
+        self.config.shared == Sharing::Exact
+    }
+
+    /// The key by which a client counts, for [`Self::count_exactly`].
+    pub fn key(&self, client: ClientKey<'_>) -> u64 {
+        self.memory.table.key(client)
+    }
+
+    /// Counts a request by asking for the whole fleet. Without an answer it counts by what is known here.
+    pub async fn count_exactly(&self, key: u64, now_ns: u64) -> Verdict {
+        let (table, pace) = (&self.memory.table, self.pace);
+        // Here, a client is never later than in the store: who is refused by what is known here is refused there.
+        let known = table.foresee(pace, key, now_ns);
+        if let Step::Refuse { .. } = known {
+            return self.verdict(known.into());
+        }
+        let ruling = match self.memory.judge.load_full() {
+            Some(judge) => judge.ask(self, key).await,
+            None => None,
+        };
+        let Some(ruling) = ruling else {
+            self.memory.counts.alone.fetch_add(1, Ordering::Relaxed);
+            return self.verdict(table.step_of(pace, key, now_ns).into());
+        };
+        match ruling {
+            Ruling::Refuse(after) => table.refuse_until(pace, key, now_ns.saturating_add(nanos(after))),
+            Ruling::Serve | Ruling::Wait(_) => table.advance(pace, key, 1, now_ns),
+        }
+        self.verdict(ruling)
+    }
+
+    /// Names who decides for the whole fleet, if the limit is exact.
+    pub fn set_judge(&self, judge: Option<&Arc<RateJudge>>) {
+        self.memory.judge.store(judge.filter(|_| self.is_exact()).map(Arc::clone));
+    }
+
+    fn verdict(&self, ruling: Ruling) -> Verdict {
+        let verdict = match ruling {
+            Ruling::Serve => return Verdict::Within,
+            Ruling::Wait(wait) => Verdict::Wait(wait),
+            Ruling::Refuse(after) => Verdict::Beyond(after),
         };
         let counts = &self.memory.counts;
         let count = match verdict {
@@ -185,6 +236,7 @@ impl RateLimiter {
             banned: counts.banned.load(Ordering::Relaxed),
             dry: counts.dry.load(Ordering::Relaxed),
             forgotten: self.memory.table.forgotten(),
+            alone: counts.alone.load(Ordering::Relaxed),
         }
     }
 
@@ -208,6 +260,10 @@ impl RateLimiter {
             None => ClientKey::Address(crate::client::share(address)),
         }
     }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -274,7 +330,7 @@ mod tests {
         let config = config::RateLimit {
             rate: Rate { requests: 10, period_ms: 1000 },
             burst: Some(20),
-            shared: true,
+            shared: Sharing::Approximate,
             ..config::RateLimit::default()
         };
         let limiters: Vec<_> = (0..members).map(|_| RateLimiter::new("a", &config, None)).collect();
@@ -313,9 +369,68 @@ mod tests {
         }
     }
 
+    /// Answers as the store does: one table for all, by its own clock.
+    async fn judge_all(mut questions: tokio::sync::mpsc::Receiver<RateQuestion>, mut now_ns: u64) {
+        let table = Table::new(1000);
+        while let Some(question) = questions.recv().await {
+            let PaceRules { interval_ns, tolerance_ns, delays } = question.pace;
+            let burst = tolerance_ns / interval_ns + u64::from(!delays);
+            let pace = Pace::new(1, interval_ns, burst, delays);
+            now_ns += 1;
+            let _ = question.answer.send(table.step_of(pace, question.key, now_ns).into());
+        }
+    }
+
+    #[tokio::test]
+    async fn an_exact_limit_serves_what_all_together_may_have() {
+        let exact = config::RateLimit { shared: Sharing::Exact, burst: Some(5), ..limit() };
+        let limiters = [0; 3].map(|_| RateLimiter::new("a", &exact, None));
+        let (judge, questions) = RateJudge::new();
+        let judge = Arc::new(judge);
+        limiters.iter().for_each(|limiter| {
+            limiter.set_seed([1, 2]);
+            limiter.set_judge(Some(&judge));
+        });
+        tokio::spawn(judge_all(questions, 7_000_000_000_000));
+        let ask = async |limiter: &RateLimiter| {
+            let client = limiter.client([192, 0, 2, 1].into(), None);
+            limiter.count_exactly(limiter.key(client), 1_000_000_000).await
+        };
+        let mut served = 0;
+        for limiter in limiters.iter().cycle().take(30) {
+            served += u32::from(ask(limiter).await == Verdict::Within);
+        }
+        assert_eq!(served, 5);
+        assert!(limiters.iter().all(|limiter| limiter.counts().alone == 0));
+
+        // Who is refused once is refused without a question, until it may come again.
+        judge.set_away(true);
+        assert!(matches!(ask(&limiters[0]).await, Verdict::Beyond(_)));
+        assert_eq!(limiters[0].counts().alone, 0);
+        let other = limiters[0].key(limiters[0].client([192, 0, 2, 2].into(), None));
+        assert_eq!(limiters[0].count_exactly(other, 1_000_000_000).await, Verdict::Within);
+        assert_eq!(limiters[0].counts().alone, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_an_answer_a_limit_counts_alone() {
+        let exact = config::RateLimit { shared: Sharing::Exact, ..limit() };
+        let limiter = RateLimiter::new("a", &exact, None);
+        let (judge, _questions) = RateJudge::new();
+        limiter.set_judge(Some(&Arc::new(judge)));
+        let mut verdicts = Vec::new();
+        for _ in 0..3 {
+            let client = limiter.client([192, 0, 2, 1].into(), None);
+            let key = limiter.key(client);
+            verdicts.push(limiter.count_exactly(key, 1_000_000_000).await == Verdict::Within);
+        }
+        assert_eq!(verdicts, [true, true, false]);
+        assert_eq!(limiter.counts().alone, 2);
+    }
+
     #[test]
     fn another_seed_forgets() {
-        let shared = config::RateLimit { shared: true, ..limit() };
+        let shared = config::RateLimit { shared: Sharing::Approximate, ..limit() };
         let limiter = RateLimiter::new("a", &shared, None);
         assert_eq!([ask(&limiter), ask(&limiter)], [Verdict::Within; 2]);
         limiter.set_seed([3, 4]);

@@ -64,6 +64,11 @@ impl Table {
     /// Takes the step for one request, and stores the client's new time. Returns the client's key as well.
     pub(super) fn step(&self, pace: Pace, client: ClientKey<'_>, now: u64) -> (u64, Step) {
         let key = self.key(client);
+        (key, self.step_of(pace, key, now))
+    }
+
+    /// The same for a key.
+    pub(super) fn step_of(&self, pace: Pace, key: u64, now: u64) -> Step {
         let (mut part, set) = self.set(key);
         let place = place(&mut part[set..][..WAYS], key);
         let known = if place[0] == key { place[1] } else { 0 };
@@ -74,7 +79,22 @@ impl Table {
             }
             *place = [key, next];
         }
-        (key, step)
+        step
+    }
+
+    /// What would become of a request; nothing is counted.
+    pub(super) fn foresee(&self, pace: Pace, key: u64, now: u64) -> Step {
+        let (part, set) = self.set(key);
+        let place = part[set..][..WAYS].iter().find(|place| place[0] == key);
+        pace.step(place.map_or(0, |place| place[1]), now)
+    }
+
+    /// Keeps that a client is refused until then, as others have found.
+    pub(super) fn refuse_until(&self, pace: Pace, key: u64, until: u64) {
+        let (mut part, set) = self.set(key);
+        let place = place(&mut part[set..][..WAYS], key);
+        let known = if place[0] == key { place[1] } else { 0 };
+        *place = [key, known.max(pace.refused_until(until))];
     }
 
     /// Puts a client's time later by requests that were served elsewhere.
@@ -103,7 +123,8 @@ impl Table {
         part[set..][..WAYS].iter_mut().filter(|place| place[0] == key).for_each(|place| *place = [0; 2]);
     }
 
-    fn key(&self, client: ClientKey<'_>) -> u64 {
+    /// The key of a client.
+    pub(super) fn key(&self, client: ClientKey<'_>) -> u64 {
         let [first, second] = self.seed();
         let mut hasher = SipHasher13::new_with_keys(first, second);
         client.hash(&mut hasher);

@@ -30,7 +30,18 @@ impl Connection {
         for limiter in &entry.limiters {
             let value = self.key_value(&limiter.config.key, account);
             let client = limiter.client(account.client, value.as_deref());
-            match limiter.count(client, now_ns) {
+            let verdict = match limiter.is_exact() {
+                false => limiter.count(client, now_ns),
+                true => {
+                    let key = limiter.key(client);
+                    let counting = limiter.count_exactly(key, now_ns);
+                    match self.unless_gone(counting, transfer).await {
+                        Some(verdict) => verdict,
+                        None => return Some(self.leave(account)),
+                    }
+                }
+            };
+            match verdict {
                 Verdict::Within => {}
                 Verdict::Wait(longer) => wait = wait.max(longer),
                 Verdict::Beyond(after) => {

@@ -1,0 +1,110 @@
+//! A judge outside of this process that all members of a fleet ask, so that a limit is exact.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::RateLimiter;
+use super::gcra::Step;
+
+/// Requests that wait for the judge at a time. Beyond it they count here alone.
+const WAITING_MAX: usize = 4096;
+
+/// What is asked of the judge for one request.
+#[derive(Debug)]
+pub struct RateQuestion {
+    /// The name of the limit.
+    pub limit: String,
+    /// The client's key: the same on all members.
+    pub key: u64,
+    /// Its rules.
+    pub pace: PaceRules,
+    /// How long the request waits for it at most.
+    pub patience: Duration,
+    /// Clients that this member lets the store remember.
+    pub clients_max: usize,
+    /// Takes the answer.
+    pub answer: oneshot::Sender<Ruling>,
+}
+
+/// The rules of a limit, in nanoseconds: see the algorithm in `gcra`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PaceRules {
+    /// Between two requests at the rate.
+    pub interval_ns: u64,
+    /// How far a client may be ahead of its time, and still be served.
+    pub tolerance_ns: u64,
+    /// Whether those that are ahead wait.
+    pub delays: bool,
+}
+
+/// What the judge says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ruling {
+    /// It is served.
+    Serve,
+    /// It is served after this long.
+    Wait(Duration),
+    /// It is refused; one more is possible after this time.
+    Refuse(Duration),
+}
+
+/// Asks the judge.
+pub struct RateJudge {
+    questions: mpsc::Sender<RateQuestion>,
+    is_away: AtomicBool,
+}
+
+impl fmt::Debug for RateJudge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateJudge").field("is_away", &self.is_away).finish_non_exhaustive()
+    }
+}
+
+impl RateJudge {
+    /// One, and the questions to it.
+    pub fn new() -> (Self, mpsc::Receiver<RateQuestion>) {
+        let (questions, receiver) = mpsc::channel(WAITING_MAX);
+        (Self { questions, is_away: AtomicBool::new(false) }, receiver)
+    }
+
+    /// Says whether it answers. While it does not, no request waits for it.
+    pub fn set_away(&self, is_away: bool) {
+        self.is_away.store(is_away, Ordering::Relaxed);
+    }
+
+    /// Asks about a client by its key; resolves to `None` if it does not answer in time. Dropping the future gives it up, but
+    /// it may count.
+    pub(super) fn ask(&self, limit: &RateLimiter, key: u64) -> impl Future<Output = Option<Ruling>> + use<> {
+        let (answer, ruling) = oneshot::channel();
+        let patience = Duration::from_millis(limit.config.exact_timeout_ms);
+        let question = RateQuestion {
+            limit: limit.name.clone(),
+            key,
+            pace: limit.pace.rules(),
+            patience,
+            clients_max: limit.config.clients_max,
+            answer,
+        };
+        let is_asked = !self.is_away.load(Ordering::Relaxed) && self.questions.try_send(question).is_ok();
+        async move {
+            match is_asked {
+                true => tokio::time::timeout(patience, ruling).await.ok()?.ok(),
+                false => None,
+            }
+        }
+    }
+}
+
+impl From<Step> for Ruling {
+    fn from(step: Step) -> Self {
+        match step {
+            Step::Serve { .. } => Self::Serve,
+            Step::Wait { wait, .. } => Self::Wait(Duration::from_nanos(wait)),
+            Step::Refuse { after } => Self::Refuse(Duration::from_nanos(after)),
+        }
+    }
+}
