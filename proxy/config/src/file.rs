@@ -69,10 +69,21 @@ pub fn write_endpoints(endpoints: &[Endpoint]) -> String {
 /// # Errors
 /// As for [`parse_endpoints`].
 pub fn parse_endpoint(source_name: &str, text: &str) -> Result<Endpoint, ConfigError> {
+    if let Some(endpoint) = endpoint_of_json(text) {
+        return Ok(endpoint);
+    }
     let one = part(source_name, text, clusters::found_one)?;
     one.ok_or_else(|| {
         ConfigError::whole(source_name, None, "this is no endpoint; write host:port".to_owned())
     })
+}
+
+/// JSON is YAML as well, and much quicker to read. `None` if it is none, or has mistakes, which need lines.
+fn endpoint_of_json(text: &str) -> Option<Endpoint> {
+    let tree = serde_json::from_str::<Value>(text).ok()?;
+    let problems = Problems::default();
+    let found = clusters::found_one(&Item::new(&tree, super::path::Path::default(), &problems));
+    found.filter(|_| problems.is_empty())
 }
 
 /// Reads something that stands elsewhere than in the configuration.

@@ -102,6 +102,11 @@ impl Problems {
         }
     }
 
+    /// Whether there is no mistake.
+    pub(super) fn is_empty(&self) -> bool {
+        self.total.get() == 0
+    }
+
     /// Records a key that a reader knows, so that a test can check its documentation.
     pub(super) fn note_key(&self, key: &str) {
         self.keys.borrow_mut().insert(key.to_owned());

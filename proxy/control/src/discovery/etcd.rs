@@ -1,6 +1,6 @@
 //! Keys of etcd, by its JSON gateway: a range, then a watch from its revision on.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use serde_json::json;
 use sluice_config::{Address, Endpoint, EtcdSource, parse_endpoint};
@@ -110,8 +110,8 @@ impl Etcd {
     }
 
     fn list(&self) -> Vec<Endpoint> {
-        let mut seen = BTreeSet::new();
+        let mut seen = HashSet::with_capacity(self.values.len());
         let known = self.values.values().flatten();
-        known.filter(|one| seen.insert(one.address.to_string())).cloned().collect()
+        known.filter(|one| seen.insert(&one.address)).cloned().collect()
     }
 }

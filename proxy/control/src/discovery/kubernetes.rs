@@ -1,10 +1,10 @@
 //! A service of Kubernetes: its EndpointSlices, by a list and a watch.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashSet};
 
 use http::HeaderMap;
 use serde::Deserialize;
-use sluice_config::{Address, Endpoint, HttpUrl, KubernetesSource};
+use sluice_config::{Endpoint, HttpUrl, KubernetesSource};
 
 use super::value::endpoint;
 use crate::remote::RemoteError;
@@ -159,17 +159,19 @@ impl Kubernetes {
         Ok(())
     }
 
-    /// The endpoints that are ready: those with a hint for this zone, if there are any.
+    /// The endpoints that are ready: those with a hint for this zone, if there are any and all have hints. Kubernetes gives
+    /// hints to all or to none; some without are of a change that is under way, and kube-proxy ignores the others then.
     fn list(&self) -> Vec<Endpoint> {
-        let (mut all, mut near) = (Vec::new(), Vec::new());
-        let mut seen = BTreeSet::new();
+        let (mut all, mut near, mut have_hints) = (Vec::new(), Vec::new(), true);
+        let mut seen = HashSet::new();
         for slice in self.slices.values() {
             let Some(port) = self.port(slice.ports.as_deref().unwrap_or_default()) else { continue };
             let ready = slice.endpoints.iter().flatten().filter(|one| one.conditions.ready != Some(false));
             for member in ready {
                 // All addresses of one are of the same pod.
                 let found = member.addresses.first().and_then(|address| endpoint(address, port, 1));
-                let Some(found) = found.filter(|found| seen.insert(key(&found.address))) else { continue };
+                let Some(found) = found.filter(|found| seen.insert(found.address.clone())) else { continue };
+                have_hints &= member.hints.as_ref().is_some_and(|hints| hints.for_zones.is_some());
                 let mut zones = member.hints.iter().filter_map(|hints| hints.for_zones.as_ref()).flatten();
                 if zones.any(|zone| Some(&zone.name) == self.config.zone.as_ref()) {
                     near.push(found.clone());
@@ -177,7 +179,7 @@ impl Kubernetes {
                 all.push(found);
             }
         }
-        if near.is_empty() { all } else { near }
+        if near.is_empty() || !have_hints { all } else { near }
     }
 
     fn port(&self, ports: &[Port]) -> Option<u16> {
@@ -191,10 +193,6 @@ impl Kubernetes {
         };
         ports.iter().find(is_wanted)?.port
     }
-}
-
-fn key(address: &Address) -> String {
-    address.to_string()
 }
 
 /// The API server as pods find it.
@@ -249,6 +247,10 @@ mod tests {
         let mut far = source(Some("8080"), Some("us-1"));
         far.take(SLICE).unwrap();
         assert_eq!(listed(&far), ["10.1.0.7:8080", "10.1.0.9:8080"]);
+        // One lacks a hint.
+        let mut partly = source(Some("http"), Some("eu-1b"));
+        partly.take(&SLICE.replace("false", "true")).unwrap();
+        assert_eq!(listed(&partly), ["10.1.0.7:8080", "10.1.0.8:8080", "10.1.0.9:8080"]);
         far.take(&SLICE.replace("ADDED", "DELETED")).unwrap();
         assert!(listed(&far).is_empty());
         far.take(r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"9"}}}"#).unwrap();

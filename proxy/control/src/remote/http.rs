@@ -41,6 +41,8 @@ pub(crate) struct Servers {
 pub(crate) struct Answer {
     response: Response<Incoming>,
     connection: JoinHandle<()>,
+    /// What must not be in a log.
+    secrets: Vec<String>,
 }
 
 /// An answer, line by line.
@@ -180,11 +182,12 @@ async fn ask(
     patience: Duration,
 ) -> Result<Answer, RemoteError> {
     let said = |error: hyper::Error| with_causes(&error);
+    let secrets = secrets_of(request.headers());
     let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await.map_err(said)?;
     let connection = tokio::spawn(async move { _ = connection.await });
     let response = timeout(patience, sender.send_request(request)).await;
     let response = response.map_err(|_| RemoteError::from("no answer in time"))?.map_err(said)?;
-    Ok(Answer { response, connection })
+    Ok(Answer { response, connection, secrets })
 }
 
 impl Answer {
@@ -201,8 +204,11 @@ impl Answer {
         match self.status() {
             StatusCode::OK => Ok(self),
             status => {
+                // A server may quote what it was sent.
+                let secrets = self.secrets.clone();
                 let body = self.beginning(ERROR_BYTES_MAX).await;
                 let detail: String = body.chars().filter(|one| !one.is_control()).collect();
+                let detail = secrets.iter().fold(detail, |detail, secret| detail.replace(secret, "***"));
                 let text = format!("status {status} {detail}");
                 // Whether a server that fails has done it is not known.
                 Err(if status.is_client_error() { RemoteError::refusal(text) } else { text.into() })
@@ -321,6 +327,14 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, RemoteError
     CertificateDer::pem_file_iter(path).map_err(said)?.collect::<Result<_, _>>().map_err(said)
 }
 
+/// The secret values of a request, and what follows their scheme.
+fn secrets_of(headers: &HeaderMap) -> Vec<String> {
+    let values =
+        headers.values().filter(|value| value.is_sensitive()).filter_map(|value| value.to_str().ok());
+    let parts = values.flat_map(|value| [Some(value), value.split_once(' ').map(|(_, rest)| rest)]);
+    parts.flatten().filter(|part| !part.is_empty()).map(str::to_owned).collect()
+}
+
 /// A secret in a file, without the end of its line.
 ///
 /// # Errors
@@ -347,4 +361,17 @@ pub(crate) fn add_secret(
     value.set_sensitive(true);
     headers.insert(name, value);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_known_with_and_without_their_scheme() {
+        let mut headers = HeaderMap::new();
+        assert!(add_secret(&mut headers, "authorization", "Bearer abc").is_ok());
+        headers.insert("accept", http::HeaderValue::from_static("text/plain"));
+        assert_eq!(secrets_of(&headers), ["Bearer abc", "abc"]);
+    }
 }

@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use sluice_config::{self as config, Address};
@@ -23,7 +24,10 @@ const ADDRESSES_PER_NAME_MAX: usize = 256;
 /// Retry interval of a name that has never resolved, unless the configured interval is shorter.
 const UNRESOLVED_RETRY: Duration = Duration::from_secs(1);
 
-type Lookup = Box<dyn FnMut(&str, u16) -> io::Result<Vec<SocketAddr>> + Send>;
+/// Names that are looked up at the same time. One that does not resolve takes seconds, which must not add up.
+const LOOKUPS_MAX: usize = 16;
+
+type Lookup = Box<dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync>;
 
 /// The names of one cluster and their last addresses.
 pub struct Resolver {
@@ -169,10 +173,22 @@ impl Resolver {
         for name in named {
             self.names.entry(name).or_default();
         }
-        for ((host, port), name) in self.names.iter_mut().filter(|(_, name)| is_due(name)) {
-            let found = (self.lookup)(host, *port);
-            name.take(found, &self.cluster, host);
-        }
+        let due: Vec<_> = self.names.iter_mut().filter(|(_, name)| is_due(name)).collect();
+        let helpers = due.len().min(LOOKUPS_MAX).saturating_sub(1);
+        let due = Mutex::new(due.into_iter());
+        let next = || due.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let work = || {
+            while let Some(((host, port), name)) = next() {
+                name.take((self.lookup)(host, *port), &self.cluster, host);
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 0..helpers {
+                // Without it, the others take longer.
+                let _ = thread::Builder::new().name("names".to_owned()).spawn_scoped(scope, work);
+            }
+            work();
+        });
     }
 
     fn seeds(&self, endpoint: &config::Endpoint) -> Vec<Seed> {

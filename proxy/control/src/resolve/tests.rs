@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::{Barrier, Mutex};
 
 use sluice_config::{Balance, Endpoint};
 
@@ -106,6 +106,20 @@ fn the_addresses_of_a_name_are_limited() {
     let seeds = resolver.resolve();
     assert_eq!(seeds.len(), ADDRESSES_PER_NAME_MAX);
     assert_eq!(seeds[0].address.to_string(), "192.0.2.0:1");
+}
+
+#[test]
+fn names_are_looked_up_at_the_same_time() {
+    let config = config(&[("a:1", 1), ("b:1", 1), ("c:1", 1)]);
+    // Each waits for the others.
+    let all = Barrier::new(3);
+    let lookup = move |_: &str, port| {
+        all.wait();
+        Ok(vec![([127, 0, 0, 1], port).into()])
+    };
+    let mut resolver = Resolver::with_lookup("c", &config, Box::new(lookup));
+    assert_eq!(resolver.resolve().len(), 1);
+    assert!(resolver.names.values().all(|name| name.addresses.len() == 1));
 }
 
 #[test]

@@ -71,6 +71,11 @@ const CHECKS: &[Check] = &[
 const NAMED: &[Check] = &[
     ("discovery::consul", &["go", "nginx", "curl", "wrk"], discovery::consul::instances_change),
     (
+        "discovery::kubernetes",
+        &["go", "etcd", "nginx", "curl", "wrk", "ip", "nsenter"],
+        discovery::kubernetes::slices_change,
+    ),
+    (
         "discovery::podman",
         &["busybox", "crun", "ip", "nsenter", "unshare"],
         discovery::podman::containers_change,

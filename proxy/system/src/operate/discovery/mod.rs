@@ -3,10 +3,11 @@
 pub(super) mod consul;
 pub(super) mod dns;
 pub(super) mod etcd;
+pub(super) mod kubernetes;
 pub(super) mod podman;
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
@@ -43,6 +44,7 @@ struct Scene {
 
 /// Servers that answer with their ports. The source knows them before sluice starts.
 pub(super) struct Applications {
+    ip: IpAddr,
     pub(super) ports: [u16; APPLICATIONS],
     _nginx: Process,
 }
@@ -68,17 +70,26 @@ impl Applications {
     /// # Errors
     /// They do not start.
     pub(super) fn start(name: &str) -> Result<Self> {
-        let ports: [u16; APPLICATIONS] = free_ports(Ipv4Addr::LOCALHOST.into())?;
+        Self::start_at(name, Ipv4Addr::LOCALHOST.into())
+    }
+
+    /// The same at an address of this host.
+    ///
+    /// # Errors
+    /// They do not start.
+    pub(super) fn start_at(name: &str, ip: IpAddr) -> Result<Self> {
+        let ports: [u16; APPLICATIONS] = free_ports(ip)?;
         let folder = workspace::scratch("operate")?.join(format!("{name}-nginx"));
         fs::create_dir_all(&folder)?;
-        let listen: String = ports.iter().map(|port| format!("listen 127.0.0.1:{port}; ")).collect();
-        let nginx = nginx(&folder, &local(ports[0]).to_string(), &NGINX.replace("@LISTEN@", &listen))?;
-        Ok(Self { ports, _nginx: nginx })
+        let listen: String = ports.iter().map(|port| format!("listen {ip}:{port}; ")).collect();
+        let nginx =
+            nginx(&folder, &SocketAddr::new(ip, ports[0]).to_string(), &NGINX.replace("@LISTEN@", &listen))?;
+        Ok(Self { ip, ports, _nginx: nginx })
     }
 
     /// Where one of them is.
     pub(super) fn address(&self, number: usize) -> String {
-        local(self.ports[number]).to_string()
+        SocketAddr::new(self.ip, self.ports[number]).to_string()
     }
 }
 
