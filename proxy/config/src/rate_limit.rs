@@ -100,7 +100,7 @@ keys! { RateLimit, settle consistent {
     dry_run: false, Flag;
     shared: Sharing::Alone, SHARING;
     // Redis in the same network takes one; more would be a burden when it hangs.
-    exact_timeout_ms: 100, number(1..=10_000);
+    exact_timeout_ms: 100, number(1..=5_000);
 } required {
     rate: Rate { requests: 1, period_ms: 1000 }, RATE, RATES;
 }}
@@ -108,7 +108,19 @@ keys! { RateLimit, settle consistent {
 /// The longest wait with `then: delay`, in milliseconds: clients give up earlier.
 const WAIT_MS_MAX: u64 = 600_000;
 
+/// Most requests a second of an exact limit: Redis' clock has microseconds.
+const EXACT_MAX: u64 = 100_000;
+
 fn consistent(limit: &mut RateLimit, fields: &mut Fields<'_>) {
+    let a_second = u64::from(limit.rate.requests) * 1000 / limit.rate.period_ms.max(1);
+    if limit.shared == Sharing::Exact && a_second > EXACT_MAX {
+        fields.problems.add(
+            &fields.path.key("rate"),
+            format!(
+                "an exact limit counts at most {EXACT_MAX} requests a second; lower it, or write shared: true"
+            ),
+        );
+    }
     bans_one_client(limit, fields);
     let wait_ms = limit.rate.period_ms.saturating_mul(limit.burst().into()) / u64::from(limit.rate.requests);
     if limit.then == Excess::Delay && wait_ms > WAIT_MS_MAX {

@@ -49,6 +49,11 @@ const WHOLE: &[(&str, &str)] = &[
         "c.yaml:4: rate_limits.a.shared: \"exakt\" is not known; did you mean exact?",
     ),
     (
+        "rate_limits: {a: {rate: 1000000/1s, shared: exact}}\nstore: {redis: {prefix: a}}",
+        "c.yaml:4: rate_limits.a.rate: an exact limit counts at most 100000 requests a second; lower it, or write shared: \
+         true",
+    ),
+    (
         "rate_limits: {a: {rate: 1/s, shared: exact}}\nstore: {etcd: {prefix: a/}}",
         "c.yaml:4: rate_limits.a.shared: exact limits are counted in Redis; write store: {redis: …}, or shared: true",
     ),

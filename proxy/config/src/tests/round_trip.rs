@@ -553,7 +553,7 @@ prop_compose! {
             }],
             rate_limits: rate_limits
                 .into_iter()
-                .map(|(name, limit)| (name, RateLimit { shared: sharing(via, workers), exact_timeout_ms: 1 + workers as u64, ..limit }))
+                .map(|(name, limit)| (name, RateLimit { shared: sharing(via && u64::from(limit.rate.requests) <= 100 * limit.rate.period_ms, workers), exact_timeout_ms: 1 + workers as u64, ..limit }))
                 .collect(),
             caches: BTreeMap::from([("pages".to_owned(), Cache {
                 encoded_bytes_max: 3 << 20,

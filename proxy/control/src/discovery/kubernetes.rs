@@ -171,7 +171,10 @@ impl Kubernetes {
                 // All addresses of one are of the same pod.
                 let found = member.addresses.first().and_then(|address| endpoint(address, port, 1));
                 let Some(found) = found.filter(|found| seen.insert(found.address.clone())) else { continue };
-                have_hints &= member.hints.as_ref().is_some_and(|hints| hints.for_zones.is_some());
+                have_hints &= member
+                    .hints
+                    .as_ref()
+                    .is_some_and(|hints| hints.for_zones.as_ref().is_some_and(|zones| !zones.is_empty()));
                 let mut zones = member.hints.iter().filter_map(|hints| hints.for_zones.as_ref()).flatten();
                 if zones.any(|zone| Some(&zone.name) == self.config.zone.as_ref()) {
                     near.push(found.clone());

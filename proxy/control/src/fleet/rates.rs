@@ -27,14 +27,17 @@ pub(crate) struct RateReport(pub(crate) BTreeMap<String, ServedClients>);
 pub(crate) struct RateExchange {
     /// The versions of the keys of others.
     seen: Option<BTreeMap<String, u64>>,
+    /// The seed that was in use last.
+    seed: Option<[u64; 2]>,
 }
 
 impl RateExchange {
-    /// The seed, or the change that makes one.
-    pub(crate) fn seed(keys: &Keys) -> Result<[u64; 2], Commit> {
+    /// The seed, or the change that makes one: that of before, if the store has lost it.
+    pub(crate) fn seed(&mut self, keys: &Keys) -> Result<[u64; 2], Commit> {
         let seed = keys.get(SEED).and_then(|item| serde_json::from_slice(&item.value).ok());
+        self.seed = seed.or(self.seed);
         seed.ok_or_else(|| {
-            let seed = [fastrand::u64(..), fastrand::u64(..)];
+            let seed = self.seed.unwrap_or_else(|| [fastrand::u64(..), fastrand::u64(..)]);
             Commit {
                 checks: vec![(SEED.to_owned(), keys.get(SEED).map_or(0, |item| item.version))],
                 puts: vec![(SEED.to_owned(), serde_json::to_vec(&seed).unwrap_or_default())],
@@ -89,10 +92,14 @@ mod tests {
 
     #[test]
     fn one_seed_is_made() {
-        let mut keys = Keys::new();
-        let made = RateExchange::seed(&keys).unwrap_err();
+        let (mut keys, mut exchange) = (Keys::new(), RateExchange::default());
+        let made = exchange.seed(&keys).unwrap_err();
         assert_eq!(made.checks[0].1, 0);
         put(&mut keys, &made, 1);
-        assert_eq!(RateExchange::seed(&keys).unwrap(), RateExchange::seed(&keys).unwrap());
+        let seed = exchange.seed(&keys).unwrap();
+        assert_eq!(exchange.seed(&keys).unwrap(), seed);
+        // The store has lost it.
+        let again = exchange.seed(&Keys::new()).unwrap_err();
+        assert_eq!(again.puts, made.puts);
     }
 }

@@ -206,9 +206,10 @@ impl Answer {
             status => {
                 // A server may quote what it was sent.
                 let secrets = self.secrets.clone();
-                let body = self.beginning(ERROR_BYTES_MAX).await;
-                let detail: String = body.chars().filter(|one| !one.is_control()).collect();
-                let detail = secrets.iter().fold(detail, |detail, secret| detail.replace(secret, "***"));
+                // One that begins within what is shown is read as a whole, so that it is found.
+                let longest = secrets.iter().map(String::len).max().unwrap_or_default();
+                let body = self.beginning(ERROR_BYTES_MAX + longest).await;
+                let detail = shown(&body, &secrets);
                 let text = format!("status {status} {detail}");
                 // Whether a server that fails has done it is not known.
                 Err(if status.is_client_error() { RemoteError::refusal(text) } else { text.into() })
@@ -327,12 +328,29 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, RemoteError
     CertificateDer::pem_file_iter(path).map_err(said)?.collect::<Result<_, _>>().map_err(said)
 }
 
+/// An answer as the log shows it: its beginning, without secrets.
+fn shown(body: &str, secrets: &[String]) -> String {
+    let mut body = secrets.iter().fold(body.to_owned(), |body, secret| body.replace(secret, "***"));
+    for secret in secrets {
+        // What was read may end within one.
+        let cut =
+            (1..secret.len()).rev().filter_map(|end| secret.get(..end)).find(|part| body.ends_with(part));
+        body.truncate(body.len() - cut.map_or(0, str::len));
+    }
+    body.chars().filter(|one| !one.is_control()).take(ERROR_BYTES_MAX).collect()
+}
+
 /// The secret values of a request, and what follows their scheme.
 fn secrets_of(headers: &HeaderMap) -> Vec<String> {
-    let values =
-        headers.values().filter(|value| value.is_sensitive()).filter_map(|value| value.to_str().ok());
-    let parts = values.flat_map(|value| [Some(value), value.split_once(' ').map(|(_, rest)| rest)]);
-    parts.flatten().filter(|part| !part.is_empty()).map(str::to_owned).collect()
+    let values = headers
+        .values()
+        .filter(|value| value.is_sensitive())
+        .map(|value| String::from_utf8_lossy(value.as_bytes()));
+    let parts = values.flat_map(|value| {
+        let bare = value.split_once(' ').map(|(_, bare)| bare.to_owned());
+        [Some(value.into_owned()), bare]
+    });
+    parts.flatten().filter(|part| !part.is_empty()).collect()
 }
 
 /// A secret in a file, without the end of its line.
@@ -372,6 +390,11 @@ mod tests {
         let mut headers = HeaderMap::new();
         assert!(add_secret(&mut headers, "authorization", "Bearer abc").is_ok());
         headers.insert("accept", http::HeaderValue::from_static("text/plain"));
-        assert_eq!(secrets_of(&headers), ["Bearer abc", "abc"]);
+        let secrets = secrets_of(&headers);
+        assert_eq!(secrets, ["Bearer abc", "abc"]);
+        assert_eq!(shown("no\r\n Bearer abc, abc", &secrets), "no ***, ***");
+        assert_eq!(shown("it is Bearer ab", &secrets), "it is ");
+        let late = format!("{}abcdef", "x".repeat(ERROR_BYTES_MAX - 3));
+        assert!(shown(&late, &secrets).ends_with("x***"));
     }
 }

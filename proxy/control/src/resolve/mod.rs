@@ -24,7 +24,7 @@ const ADDRESSES_PER_NAME_MAX: usize = 256;
 /// Retry interval of a name that has never resolved, unless the configured interval is shorter.
 const UNRESOLVED_RETRY: Duration = Duration::from_secs(1);
 
-/// Names that are looked up at the same time. One that does not resolve takes seconds, which must not add up.
+/// Names of a cluster that are looked up at the same time. One that does not resolve takes seconds, which must not add up.
 const LOOKUPS_MAX: usize = 16;
 
 type Lookup = Box<dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync>;

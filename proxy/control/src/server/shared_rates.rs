@@ -8,6 +8,7 @@ use sluice_config::{Config, Sharing};
 use sluice_core::clock::now_ns;
 use sluice_core::rate_limit::{RateJudge, RateLimiter};
 use sluice_engine::snapshot::{Live, Snapshot};
+use tokio::time::MissedTickBehavior;
 
 use crate::fleet::{CLIENTS_MAX, Fleet, RateExchange, RateReport};
 use crate::store;
@@ -19,6 +20,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 pub(super) async fn run(live: Live, fleet: &Fleet) {
     let (mut exchange, mut judges) = (RateExchange::default(), Judges::default());
     let mut period = tokio::time::interval(PERIOD);
+    period.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         period.tick().await;
         let snapshot = live.load_full();
@@ -30,7 +32,7 @@ pub(super) async fn run(live: Live, fleet: &Fleet) {
         if fleet.trouble().is_some() || !fleet.has_seen() {
             continue;
         }
-        let seed = RateExchange::seed(&fleet.keys());
+        let seed = exchange.seed(&fleet.keys());
         let seed = match seed {
             Ok(seed) => seed,
             Err(made) => {
@@ -66,17 +68,15 @@ fn approximate(snapshot: &Snapshot) -> impl Iterator<Item = &Arc<RateLimiter>> {
     snapshot.limiters.values().filter(|limiter| limiter.config.shared == Sharing::Approximate)
 }
 
-/// The judge of exact limits, which is started when there is the first.
+/// The judge of exact limits, which is started when there is the first. If it cannot be started, that is said once.
 #[derive(Default)]
-struct Judges(Option<Arc<RateJudge>>);
+struct Judges(Option<Option<Arc<RateJudge>>>);
 
 impl Judges {
     fn give(&mut self, snapshot: &Snapshot) {
         for limiter in snapshot.limiters.values().filter(|limiter| limiter.is_exact()) {
-            if self.0.is_none() {
-                self.0 = start(&snapshot.config);
-            }
-            limiter.set_judge(self.0.as_ref());
+            let judge = self.0.get_or_insert_with(|| start(&snapshot.config));
+            limiter.set_judge(judge.as_ref());
         }
     }
 }

@@ -113,7 +113,7 @@ struct Commands {
 
 pub(super) struct OpenConnection {
     pub(super) connection: MultiplexedConnection,
-    driver: JoinHandle<()>,
+    pub(super) driver: JoinHandle<()>,
 }
 
 /// Follows the shared state.
@@ -389,7 +389,7 @@ fn number(text: &[u8]) -> Result<u64, StoreError> {
 }
 
 /// An error without what the server quotes of a command, which may be a secret.
-fn said(error: RedisError) -> StoreError {
+pub(super) fn said(error: RedisError) -> StoreError {
     match error.kind() {
         ErrorKind::AuthenticationFailed => {
             StoreError::refusal("the server does not accept user and password")

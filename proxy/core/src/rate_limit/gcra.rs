@@ -42,9 +42,9 @@ impl Pace {
         PaceRules { interval_ns: self.interval, tolerance_ns: self.tolerance, delays: self.delays }
     }
 
-    /// The time of a client who is refused until then.
-    pub(super) fn refused_until(self, until: u64) -> u64 {
-        until.saturating_add(self.tolerance)
+    /// The time of a client who is refused for so long from now on.
+    pub(super) fn refused_for(self, after: u64, now: u64) -> u64 {
+        now.saturating_add(after.saturating_add(self.tolerance).min(DEBT_MAX_NS))
     }
 
     /// The time of a client after further requests, which were served elsewhere.

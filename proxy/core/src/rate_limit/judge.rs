@@ -2,16 +2,20 @@
 
 use std::fmt;
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::time::{Instant, timeout_at};
 
 use super::RateLimiter;
 use super::gcra::Step;
 
 /// Requests that wait for the judge at a time. Beyond it they count here alone.
 const WAITING_MAX: usize = 4096;
+/// Clients that the judge has still to forget; operators name them one by one.
+const FORGOTTEN_MAX: usize = 1024;
 
 /// What is asked of the judge for one request.
 #[derive(Debug)]
@@ -22,12 +26,28 @@ pub struct RateQuestion {
     pub key: u64,
     /// Its rules.
     pub pace: PaceRules,
-    /// How long the request waits for it at most.
-    pub patience: Duration,
+    /// The request does not wait for it any longer.
+    pub deadline: Instant,
     /// Clients that this member lets the store remember.
     pub clients_max: usize,
     /// Takes the answer.
     pub answer: oneshot::Sender<Ruling>,
+    /// Its place among those that wait.
+    _place: OwnedSemaphorePermit,
+}
+
+/// What the judge is told.
+#[derive(Debug)]
+pub enum RateCall {
+    /// A request is to be decided.
+    Decide(RateQuestion),
+    /// What a client has sent is to be forgotten.
+    Forget {
+        /// The name of the limit.
+        limit: String,
+        /// The client's key.
+        key: u64,
+    },
 }
 
 /// The rules of a limit, in nanoseconds: see the algorithm in `gcra`.
@@ -54,7 +74,8 @@ pub enum Ruling {
 
 /// Asks the judge.
 pub struct RateJudge {
-    questions: mpsc::Sender<RateQuestion>,
+    calls: mpsc::Sender<RateCall>,
+    places: Arc<Semaphore>,
     is_away: AtomicBool,
 }
 
@@ -65,10 +86,11 @@ impl fmt::Debug for RateJudge {
 }
 
 impl RateJudge {
-    /// One, and the questions to it.
-    pub fn new() -> (Self, mpsc::Receiver<RateQuestion>) {
-        let (questions, receiver) = mpsc::channel(WAITING_MAX);
-        (Self { questions, is_away: AtomicBool::new(false) }, receiver)
+    /// One, and what it is told.
+    pub fn new() -> (Self, mpsc::Receiver<RateCall>) {
+        let (calls, receiver) = mpsc::channel(WAITING_MAX + FORGOTTEN_MAX);
+        let places = Arc::new(Semaphore::new(WAITING_MAX));
+        (Self { calls, places, is_away: AtomicBool::new(false) }, receiver)
     }
 
     /// Says whether it answers. While it does not, no request waits for it.
@@ -79,23 +101,38 @@ impl RateJudge {
     /// Asks about a client by its key; resolves to `None` if it does not answer in time. Dropping the future gives it up, but
     /// it may count.
     pub(super) fn ask(&self, limit: &RateLimiter, key: u64) -> impl Future<Output = Option<Ruling>> + use<> {
+        let deadline = Instant::now() + Duration::from_millis(limit.config.exact_timeout_ms);
+        let ruling = self.question(limit, key, deadline);
+        async move { timeout_at(deadline, ruling?).await.ok()?.ok() }
+    }
+
+    fn question(
+        &self,
+        limit: &RateLimiter,
+        key: u64,
+        deadline: Instant,
+    ) -> Option<oneshot::Receiver<Ruling>> {
+        if self.is_away.load(Ordering::Relaxed) {
+            return None;
+        }
+        let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
         let (answer, ruling) = oneshot::channel();
-        let patience = Duration::from_millis(limit.config.exact_timeout_ms);
         let question = RateQuestion {
             limit: limit.name.clone(),
             key,
             pace: limit.pace.rules(),
-            patience,
+            deadline,
             clients_max: limit.config.clients_max,
             answer,
+            _place: place,
         };
-        let is_asked = !self.is_away.load(Ordering::Relaxed) && self.questions.try_send(question).is_ok();
-        async move {
-            match is_asked {
-                true => tokio::time::timeout(patience, ruling).await.ok()?.ok(),
-                false => None,
-            }
-        }
+        self.calls.try_send(RateCall::Decide(question)).ok()?;
+        Some(ruling)
+    }
+
+    /// Forgets what a client has sent. If the store is away, it does not.
+    pub(super) fn forget(&self, limit: &RateLimiter, key: u64) {
+        let _ = self.calls.try_send(RateCall::Forget { limit: limit.name.clone(), key });
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use gcra::{Pace, Step};
-pub use judge::{PaceRules, RateJudge, RateQuestion, Ruling};
+pub use judge::{PaceRules, RateCall, RateJudge, RateQuestion, Ruling};
 use serde::{Deserialize, Serialize};
 use served::ServedCounts;
 use sluice_config::{self as config, Excess, Sharing};
@@ -140,7 +140,8 @@ impl RateLimiter {
     /// Counts a request by asking for the whole fleet. Without an answer it counts by what is known here.
     pub async fn count_exactly(&self, key: u64, now_ns: u64) -> Verdict {
         let (table, pace) = (&self.memory.table, self.pace);
-        // Here, a client is never later than in the store: who is refused by what is known here is refused there.
+        // Here is what the store has said to this member, and what was counted without it: who is refused by that is refused
+        // without a question.
         let known = table.foresee(pace, key, now_ns);
         if let Step::Refuse { .. } = known {
             return self.verdict(known.into());
@@ -154,7 +155,7 @@ impl RateLimiter {
             return self.verdict(table.step_of(pace, key, now_ns).into());
         };
         match ruling {
-            Ruling::Refuse(after) => table.refuse_until(pace, key, now_ns.saturating_add(nanos(after))),
+            Ruling::Refuse(after) => table.refuse_for(pace, key, nanos(after), now_ns),
             Ruling::Serve | Ruling::Wait(_) => table.advance(pace, key, 1, now_ns),
         }
         self.verdict(ruling)
@@ -183,7 +184,11 @@ impl RateLimiter {
 
     /// Forgets what a client sent, if the limit counts by address.
     pub fn forget(&self, client: IpAddr) {
-        self.memory.table.forget(ClientKey::Address(crate::client::share(client)));
+        let client = ClientKey::Address(crate::client::share(client));
+        self.memory.table.forget(client);
+        if let Some(judge) = self.memory.judge.load_full() {
+            judge.forget(self, self.key(client));
+        }
     }
 
     /// What another process needs to continue, in pieces.
@@ -370,9 +375,9 @@ mod tests {
     }
 
     /// Answers as the store does: one table for all, by its own clock.
-    async fn judge_all(mut questions: tokio::sync::mpsc::Receiver<RateQuestion>, mut now_ns: u64) {
+    async fn judge_all(mut calls: tokio::sync::mpsc::Receiver<RateCall>, mut now_ns: u64) {
         let table = Table::new(1000);
-        while let Some(question) = questions.recv().await {
+        while let Some(RateCall::Decide(question)) = calls.recv().await {
             let PaceRules { interval_ns, tolerance_ns, delays } = question.pace;
             let burst = tolerance_ns / interval_ns + u64::from(!delays);
             let pace = Pace::new(1, interval_ns, burst, delays);

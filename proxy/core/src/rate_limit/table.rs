@@ -89,12 +89,12 @@ impl Table {
         pace.step(place.map_or(0, |place| place[1]), now)
     }
 
-    /// Keeps that a client is refused until then, as others have found.
-    pub(super) fn refuse_until(&self, pace: Pace, key: u64, until: u64) {
+    /// Keeps that a client is refused for so long from now on, as others have found.
+    pub(super) fn refuse_for(&self, pace: Pace, key: u64, after: u64, now: u64) {
         let (mut part, set) = self.set(key);
         let place = place(&mut part[set..][..WAYS], key);
         let known = if place[0] == key { place[1] } else { 0 };
-        *place = [key, known.max(pace.refused_until(until))];
+        *place = [key, known.max(pace.refused_for(after, now))];
     }
 
     /// Puts a client's time later by requests that were served elsewhere.

@@ -25,7 +25,7 @@ impl Connection {
         account: &Account,
         transfer: &mut Transfer,
     ) -> Option<Next> {
-        let now_ns = clock::now_ns();
+        let mut now_ns = clock::now_ns();
         let mut wait = Duration::ZERO;
         for limiter in &entry.limiters {
             let value = self.key_value(&limiter.config.key, account);
@@ -35,10 +35,11 @@ impl Connection {
                 true => {
                     let key = limiter.key(client);
                     let counting = limiter.count_exactly(key, now_ns);
-                    match self.unless_gone(counting, transfer).await {
-                        Some(verdict) => verdict,
-                        None => return Some(self.leave(account)),
-                    }
+                    let Some(verdict) = self.unless_gone(counting, transfer).await else {
+                        return Some(self.leave(account));
+                    };
+                    now_ns = clock::now_ns();
+                    verdict
                 }
             };
             match verdict {
