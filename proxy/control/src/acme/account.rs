@@ -28,7 +28,7 @@ pub(super) struct Authority {
     /// What it shares with a fleet.
     pub(super) shared: Option<Rc<SharedAcme>>,
     session: Mutex<Option<Session>>,
-    /// SharedAcme by all running orders.
+    /// Shared by all running orders.
     lock: RefCell<Weak<Lock>>,
     /// The same for the fleet.
     fleet_lock: Mutex<Weak<FleetLock>>,

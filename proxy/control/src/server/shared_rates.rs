@@ -18,7 +18,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 
 /// Exchanges reports without end. Costs nothing as long as no limit is shared.
 pub(super) async fn run(live: Live, fleet: &Fleet) {
-    let (mut exchange, mut judges) = (RateExchange::default(), Judges::default());
+    let (mut exchange, mut judge) = (RateExchange::default(), ExactJudge::default());
     let mut period = tokio::time::interval(PERIOD);
     period.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -42,7 +42,7 @@ pub(super) async fn run(live: Live, fleet: &Fleet) {
         };
         let shared = snapshot.limiters.values().filter(|limiter| limiter.config.shared != Sharing::Alone);
         shared.for_each(|limiter| limiter.set_seed(seed));
-        judges.give(&snapshot);
+        judge.give(&snapshot);
         let news = exchange.news(fleet.name(), &fleet.keys());
         news.iter().for_each(|report| count(&snapshot, report));
         if !report.0.is_empty() {
@@ -68,21 +68,33 @@ fn approximate(snapshot: &Snapshot) -> impl Iterator<Item = &Arc<RateLimiter>> {
     snapshot.limiters.values().filter(|limiter| limiter.config.shared == Sharing::Approximate)
 }
 
-/// The judge of exact limits, which is started when there is the first. If it cannot be started, that is said once.
+/// The judge of exact limits, which is started when there is the first.
 #[derive(Default)]
-struct Judges(Option<Option<Arc<RateJudge>>>);
-
-impl Judges {
-    fn give(&mut self, snapshot: &Snapshot) {
-        for limiter in snapshot.limiters.values().filter(|limiter| limiter.is_exact()) {
-            let judge = self.0.get_or_insert_with(|| start(&snapshot.config));
-            limiter.set_judge(judge.as_ref());
-        }
-    }
+struct ExactJudge {
+    judge: Option<Arc<RateJudge>>,
+    has_failed: bool,
 }
 
-fn start(config: &Config) -> Option<Arc<RateJudge>> {
-    let redis = config.store.as_ref()?.redis.as_ref()?;
-    let started = store::start_rates(redis);
-    started.inspect_err(|error| tracing::warn!(%error, "exact rate limits count for this host alone")).ok()
+impl ExactJudge {
+    /// Gives it to the exact limits.
+    fn give(&mut self, snapshot: &Snapshot) {
+        for limiter in snapshot.limiters.values().filter(|limiter| limiter.is_exact()) {
+            if self.judge.is_none() {
+                self.start(&snapshot.config);
+            }
+            limiter.set_judge(self.judge.as_ref());
+        }
+    }
+
+    /// Tries again each time, because a file may be mended; a failure is said once.
+    fn start(&mut self, config: &Config) {
+        let Some(redis) = config.store.as_ref().and_then(|store| store.redis.as_ref()) else { return };
+        match store::start_rates(redis) {
+            Ok(judge) => (self.judge, self.has_failed) = (Some(judge), false),
+            Err(error) if !std::mem::replace(&mut self.has_failed, true) => {
+                tracing::warn!(%error, "exact rate limits count for this host alone");
+            }
+            Err(_) => {}
+        }
+    }
 }

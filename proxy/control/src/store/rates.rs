@@ -69,7 +69,7 @@ struct Court {
     judge: Weak<RateJudge>,
     calls: mpsc::Receiver<RateCall>,
     script: Arc<Script>,
-    /// How long the last request would wait.
+    /// How long Redis has to say that it is back: as long as the last request waited, and longer after each attempt.
     patience: Duration,
     /// By the name of the limit.
     keys: HashMap<String, NamedKeys>,
@@ -122,7 +122,11 @@ impl Court {
                     let Some(reason) = reason else { return };
                     reason
                 }
-                Err(reason) => reason,
+                Err(reason) => {
+                    // No request says meanwhile that it waits longer now.
+                    self.patience = (2 * self.patience).min(AGAIN);
+                    reason
+                }
             };
             if !std::mem::replace(&mut is_known_away, true) {
                 tracing::warn!(error = %reason, "exact rate limits count for this host alone");
@@ -189,7 +193,7 @@ impl Court {
         let now = Instant::now();
         let keys = self.keys.entry(question.limit.clone()).or_insert_with(|| NamedKeys::new(now));
         let may_be_new = keys.has_room(question.pace, question.clients_max, question.key, now);
-        self.patience = question.deadline.saturating_duration_since(now);
+        self.patience = question.patience.min(AGAIN);
         let key = self.key(&question.limit, question.key);
         let (connection, script, answered) = (connection.clone(), Arc::clone(&self.script), answered.clone());
         tokio::spawn(async move {

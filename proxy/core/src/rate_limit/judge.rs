@@ -1,6 +1,5 @@
 //! A judge outside of this process that all members of a fleet ask, so that a limit is exact.
 
-use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +25,9 @@ pub struct RateQuestion {
     pub key: u64,
     /// Its rules.
     pub pace: PaceRules,
-    /// The request does not wait for it any longer.
+    /// How long the request waits for it.
+    pub patience: Duration,
+    /// When that ends.
     pub deadline: Instant,
     /// Clients that this member lets the store remember.
     pub clients_max: usize,
@@ -79,12 +80,6 @@ pub struct RateJudge {
     is_away: AtomicBool,
 }
 
-impl fmt::Debug for RateJudge {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RateJudge").field("is_away", &self.is_away).finish_non_exhaustive()
-    }
-}
-
 impl RateJudge {
     /// One, and what it is told.
     pub fn new() -> (Self, mpsc::Receiver<RateCall>) {
@@ -101,16 +96,17 @@ impl RateJudge {
     /// Asks about a client by its key; resolves to `None` if it does not answer in time. Dropping the future gives it up, but
     /// it may count.
     pub(super) fn ask(&self, limit: &RateLimiter, key: u64) -> impl Future<Output = Option<Ruling>> + use<> {
-        let deadline = Instant::now() + Duration::from_millis(limit.config.exact_timeout_ms);
-        let ruling = self.question(limit, key, deadline);
+        let patience = Duration::from_millis(limit.config.exact_timeout_ms);
+        let deadline = Instant::now() + patience;
+        let ruling = self.send(limit, key, (patience, deadline));
         async move { timeout_at(deadline, ruling?).await.ok()?.ok() }
     }
 
-    fn question(
+    fn send(
         &self,
         limit: &RateLimiter,
         key: u64,
-        deadline: Instant,
+        (patience, deadline): (Duration, Instant),
     ) -> Option<oneshot::Receiver<Ruling>> {
         if self.is_away.load(Ordering::Relaxed) {
             return None;
@@ -121,6 +117,7 @@ impl RateJudge {
             limit: limit.name.clone(),
             key,
             pace: limit.pace.rules(),
+            patience,
             deadline,
             clients_max: limit.config.clients_max,
             answer,
