@@ -61,8 +61,11 @@ impl Connection {
                 // From now on one deadline applies to the whole head, however slowly it arrives.
                 self.io.deadline.set(self.limits().header_timeout_ms);
             }
-            let capacity = if begun { SMALL_BYTES } else { IDLE_BYTES };
-            match self.io.deadline.run(self.io.reader.fill(capacity)).await {
+            let filled = match begun {
+                true => self.io.deadline.run(self.io.reader.fill(SMALL_BYTES)).await,
+                false => self.first_bytes(IDLE_BYTES).await,
+            };
+            match filled {
                 Some(Ok(count)) if count > 0 => {}
                 None if begun => return Arrival::Refused(Reason::HeaderTimeout),
                 None if awake && patience_ms > awake_ms => {

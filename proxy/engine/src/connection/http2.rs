@@ -37,11 +37,13 @@ impl Connection {
             if let Some(is_preface) = is_preface(self.io.reader.data()) {
                 return Some(is_preface);
             }
-            if !self.io.reader.data().is_empty() {
+            let filled = if self.io.reader.data().is_empty() {
+                self.first_bytes(IDLE_BYTES).await
+            } else {
                 self.set_phase(Phase::Busy);
                 self.io.deadline.set(self.limits().header_timeout_ms);
-            }
-            let filled = self.io.deadline.run(self.io.reader.fill(IDLE_BYTES)).await;
+                self.io.deadline.run(self.io.reader.fill(IDLE_BYTES)).await
+            };
             if !matches!(filled, Some(Ok(count)) if count > 0) {
                 // Half a preface is not a request either, and gets an error response.
                 return (!self.io.reader.data().is_empty()).then_some(false);

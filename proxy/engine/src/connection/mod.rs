@@ -31,9 +31,12 @@ mod tests;
 
 pub(crate) use http3::{QuicConnection, failure_of};
 
+use std::future::poll_fn;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Poll, ready};
 use std::time::Duration;
 
 use head::Arrival;
@@ -50,7 +53,7 @@ use sluice_net::listener::{ClientPlace, ListenerState};
 use sluice_net::stream::{self, Reader, Stream, Writer};
 
 use crate::direct;
-use crate::worker::{Phase, Wait, Worker};
+use crate::worker::{Call, Phase, Wait, Worker};
 
 /// One downstream connection.
 pub(crate) struct Connection {
@@ -140,7 +143,7 @@ impl Connection {
         stream: Stream,
         client: SocketAddr,
     ) -> Self {
-        let registration = Some(Registration::take(&worker, Wait::Stream(stream.clone()), &listener));
+        let registration = Some(Registration::take(&worker, Wait::Own(Call::default()), &listener));
         Self { registration, ..Self::bare(worker, listener, stream, Peer::at(client)) }
     }
 
@@ -168,6 +171,27 @@ impl Connection {
         }
     }
 
+    /// Waits for the first bytes of a message. `Ok(0)` also if the connection has to end, and nothing has arrived by now.
+    async fn first_bytes(&mut self, capacity: usize) -> Option<io::Result<usize>> {
+        let Io { reader, deadline, .. } = &mut self.io;
+        let slot = self.registration.as_ref().map(|registration| registration.slot);
+        let worker = &self.worker;
+        let waiting = poll_fn(|cx| {
+            if let Poll::Ready(filled) = reader.poll_fill(cx, capacity) {
+                return Poll::Ready(filled);
+            }
+            ready!(slot.map_or(Poll::Pending, |slot| worker.poll_call(slot, cx)));
+            if !reader.has_arrived(capacity) {
+                return Poll::Ready(Ok(0));
+            }
+            match reader.data().len() {
+                0 => reader.poll_fill(cx, capacity),
+                count => Poll::Ready(Ok(count)),
+            }
+        });
+        deadline.run(waiting).await
+    }
+
     /// Whether the exchange under way is the last of this connection.
     fn is_ending(&self) -> bool {
         self.worker.resources().ends_connections() || self.listener.is_closed()
@@ -183,6 +207,8 @@ impl Connection {
         if !self.greet().await || (self.listener.tls().is_some() && !Box::pin(self.secure()).await) {
             return;
         }
+        // It waits again, after what preceded its first message.
+        self.set_phase(Phase::Idle);
         match self.listener.config.protocol {
             Protocol::Http => {}
             Protocol::Tcp => return Box::pin(self.tunnel_connection()).await,

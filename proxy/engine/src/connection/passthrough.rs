@@ -11,6 +11,7 @@ use sluice_core::cluster::Cluster;
 use sluice_core::error::Reason;
 use sluice_http::client_hello::{self, ClientHello};
 use sluice_http::postgres::{self, Opening};
+use sluice_net::buffers::IDLE_BYTES;
 
 use super::Connection;
 use super::account::Account;
@@ -131,8 +132,15 @@ impl Connection {
     /// Waits for more bytes from the client.
     async fn more(&mut self) -> Result<(), Ended> {
         let begun = !self.io.reader.data().is_empty();
-        match self.io.deadline.run(self.io.reader.fill(sluice_net::buffers::IDLE_BYTES)).await {
-            Some(Ok(count)) if count > 0 => Ok(()),
+        let filled = match begun {
+            true => self.io.deadline.run(self.io.reader.fill(IDLE_BYTES)).await,
+            false => self.first_bytes(IDLE_BYTES).await,
+        };
+        match filled {
+            Some(Ok(count)) if count > 0 => {
+                self.set_phase(Phase::Busy);
+                Ok(())
+            }
             None => Err(Reason::ClientHelloTimeout.into()),
             _ if begun => Err(Reason::ClientGone.into()),
             _ => Err(Ended::Silently),

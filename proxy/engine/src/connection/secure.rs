@@ -10,6 +10,7 @@ use sluice_net::stream::tls::{HandshakeError, Session};
 use sluice_net::stream::{self, Stream};
 
 use super::Connection;
+use crate::worker::Phase;
 
 /// What a handshake settled, for the variables of fields.
 pub(super) struct TlsFacts {
@@ -83,12 +84,13 @@ impl Connection {
         if self.io.reader.data().is_empty() {
             // A silent client does not count as a handshake.
             self.io.reader.arm_patiently(IDLE_BYTES);
-            match self.io.deadline.run(self.io.reader.fill(IDLE_BYTES)).await {
+            match self.first_bytes(IDLE_BYTES).await {
                 Some(Ok(1..)) => {}
                 Some(_) => return Err(HandshakeFailure::Closed),
                 None => return Err(HandshakeFailure::TimedOut),
             }
         }
+        self.set_phase(Phase::Busy);
         let _under_way = terminator.begin_handshake().ok_or(HandshakeFailure::TooMany)?;
         let connection = ServerConnection::new(Arc::clone(terminator.server_config()))
             .map_err(|error| HandshakeFailure::from(&error))?;

@@ -57,10 +57,14 @@ impl Connection {
                 }
                 Header::Partial => {}
             }
-            let filled = self.io.deadline.run(self.io.reader.fill(buffers::IDLE_BYTES)).await;
+            let filled = match self.io.reader.data() {
+                [] => self.first_bytes(buffers::IDLE_BYTES).await,
+                _ => self.io.deadline.run(self.io.reader.fill(buffers::IDLE_BYTES)).await,
+            };
             if !matches!(filled, Some(Ok(count)) if count > 0) {
                 return false;
             }
+            self.set_phase(Phase::Busy);
         }
     }
 

@@ -2,7 +2,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::net::Shutdown;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 
@@ -212,9 +211,9 @@ impl stream::Channel for Channel {
         self.ways.borrow_mut().poll_reset(cx)
     }
 
-    fn shutdown(&self, how: Shutdown) {
+    fn shutdown_write(&self) {
         let ways = &mut *self.ways.borrow_mut();
-        if let (Shutdown::Write, Answer::Begun(answer), true) = (how, &mut ways.answer, ways.is_tunnel) {
+        if let (Answer::Begun(answer), true) = (&mut ways.answer, ways.is_tunnel) {
             answer.finish();
         }
     }

@@ -3,7 +3,6 @@
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
-use std::net::Shutdown;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
@@ -280,9 +279,9 @@ impl stream::Channel for Channel {
         self.poll_cancelled(&mut self.ways.borrow_mut(), cx)
     }
 
-    fn shutdown(&self, how: Shutdown) {
+    fn shutdown_write(&self) {
         let ways = &mut *self.ways.borrow_mut();
-        if let (Shutdown::Write, true) = (how, ways.is_tunnel) {
+        if ways.is_tunnel {
             ways.answer.finish(&self.link.connection);
         }
     }

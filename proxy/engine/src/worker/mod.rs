@@ -11,6 +11,7 @@ mod trace;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use pace::Pace;
@@ -22,7 +23,6 @@ use sluice_core::record::ExchangeRecord;
 use sluice_core::spans::Tracer;
 use sluice_net::buffers::Buffers;
 use sluice_net::listener::ListenerState;
-use sluice_net::stream::Stream;
 
 use crate::bypass::JoinerConfig;
 use crate::direct::{self, Direct};
@@ -49,18 +49,42 @@ pub(crate) enum Phase {
 
 /// What an idle connection waits for, and how the wait is ended.
 pub(crate) enum Wait {
-    /// Its next request.
-    Stream(Stream),
+    /// Its next message.
+    Own(Call),
     /// Its next stream.
     Shared(Rc<Control>),
     /// The same, on a connection of HTTP/3.
     Quic(Rc<Control>),
 }
 
+/// Calls a connection out of its wait for a message. Its socket is left as it is: a client whose bytes arrive meanwhile
+/// is served, however late the connection looks at them.
+#[derive(Default)]
+pub(crate) struct Call {
+    is_made: Cell<bool>,
+    waiting: RefCell<Option<Waker>>,
+}
+
+impl Call {
+    fn make(&self) {
+        self.is_made.set(true);
+        self.waiting.borrow().iter().for_each(Waker::wake_by_ref);
+    }
+
+    /// Ready while it is made; it can be made again.
+    fn poll(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut waiting = self.waiting.borrow_mut();
+        if !waiting.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            *waiting = Some(cx.waker().clone());
+        }
+        if self.is_made.get() { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
 impl Wait {
     fn end(&self) {
         match self {
-            Self::Stream(stream) => stream.shutdown_read(),
+            Self::Own(call) => call.make(),
             Self::Shared(control) | Self::Quic(control) => control.end(),
         }
     }
@@ -257,6 +281,18 @@ impl Worker {
         if let Some(open) = self.connections.borrow_mut().get_mut(slot) {
             open.phase = phase;
             open.since = Instant::now();
+            if let Wait::Own(call) = &open.wait {
+                // Each wait has its own time.
+                call.is_made.set(false);
+            }
+        }
+    }
+
+    /// Ready when a connection has to end its wait for a message, if it is still silent.
+    pub(crate) fn poll_call(&self, slot: usize, cx: &Context<'_>) -> Poll<()> {
+        match self.connections.borrow().get(slot).map(|open| &open.wait) {
+            Some(Wait::Own(call)) => call.poll(cx),
+            _ => Poll::Pending,
         }
     }
 

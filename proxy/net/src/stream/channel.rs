@@ -6,7 +6,6 @@
 
 use std::future::Future;
 use std::io;
-use std::net::Shutdown;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -63,8 +62,8 @@ pub trait Channel {
         Poll::Pending
     }
 
-    /// Ends a direction, if the protocol does not already end it.
-    fn shutdown(&self, _: Shutdown) {}
+    /// Ends the message being sent, if the protocol does not already end it.
+    fn shutdown_write(&self) {}
 
     /// Turns the following close into a reset, if the protocol does not reset incomplete messages anyway.
     fn reset_on_close(&self) {}

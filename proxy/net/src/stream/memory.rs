@@ -6,7 +6,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
-use std::net::Shutdown;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -196,12 +195,11 @@ impl End {
         MemorySend { side: Rc::clone(&self.0), buf: Some(buf) }
     }
 
-    /// Ends a direction, like shutdown(2).
-    pub fn shutdown(&self, how: Shutdown) {
-        let pipe = if how == Shutdown::Read { &self.0.incoming } else { &self.0.outgoing };
-        let mut pipe = pipe.borrow_mut();
+    /// Ends the sending direction, like shutdown(2).
+    pub fn shutdown_write(&self) {
+        let mut pipe = self.0.outgoing.borrow_mut();
         let idle = pipe.sending.as_ref().is_none_or(|sending| sending.done);
-        assert!(how == Shutdown::Read || idle, "the send in progress would be cut off");
+        assert!(idle, "the send in progress would be cut off");
         pipe.ended = true;
         pipe.wake();
     }

@@ -179,22 +179,13 @@ impl Stream {
     /// Half-closes: the peer reads the end of the stream after the sent bytes.
     pub fn shutdown_write(&self) {
         self.say_goodbye();
-        self.shutdown(Shutdown::Write);
-    }
-
-    /// Makes the current and later receives end once the bytes that have arrived are read.
-    pub fn shutdown_read(&self) {
-        self.shutdown(Shutdown::Read);
-    }
-
-    fn shutdown(&self, how: Shutdown) {
         match self {
             // An error means that the peer closed first; the next operation reports it.
-            Self::Socket(fd) => drop(SockRef::from(fd).shutdown(how)),
-            Self::Tls(session) => session.below().shutdown(how),
-            Self::Channel(channel) => channel.shutdown(how),
+            Self::Socket(fd) => drop(SockRef::from(fd).shutdown(Shutdown::Write)),
+            Self::Tls(session) => session.below().shutdown_write(),
+            Self::Channel(channel) => channel.shutdown_write(),
             #[cfg(any(test, feature = "fake"))]
-            Self::Memory(end) => end.shutdown(how),
+            Self::Memory(end) => end.shutdown_write(),
         }
     }
 

@@ -222,6 +222,16 @@ impl Reader {
         self.is_silent(capacity)
     }
 
+    /// Whether anything has arrived by now for a connection that is to end: also what may belong to its session only. It
+    /// is found by the next read, or is in [`Reader::data`].
+    pub fn has_arrived(&mut self, capacity: usize) -> bool {
+        let is_quiet = match &self.stream {
+            Stream::Tls(session) => session.is_quiet(),
+            _ => true,
+        };
+        !is_quiet || !self.is_still_silent(capacity)
+    }
+
     /// Takes the buffer with all unread data, which starts at the returned index, and leaves `spare` in its place.
     pub fn take(&mut self, mut spare: Vec<u8>) -> (Vec<u8>, usize) {
         spare.clear();

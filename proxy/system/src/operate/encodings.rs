@@ -19,6 +19,8 @@ use crate::browser::{self, Browser};
 
 const CODINGS: [&str; 3] = ["zstd", "br", "gzip"];
 const REQUESTS: usize = 400;
+/// How often a browser opens the page at most, until it says that it got hints.
+const ROUNDS_MAX: usize = 12;
 /// A 103 names the script before nginx is asked.
 const NGINX: &str = "daemon off; pid @FOLDER@/nginx.pid; error_log stderr; worker_processes 1; @USER@
 events {}
@@ -148,16 +150,20 @@ pub(super) fn chromium(binary: &Path) -> Result<String> {
         let scene = Scene::start(binary, coding, "chromium")?;
         let mut browser = Browser::start(program, &scene.site.folder.join("profile"))?;
         browser.call("Security.setIgnoreCertificateErrors", json!({"ignore": true}))?;
-        for round in 0..2 {
+        let hints = "Network.responseReceivedEarlyHints";
+        // On starved cores the browser gets the hints of a page, as its network log shows, but does not always say so.
+        let mut rounds = 0;
+        while rounds < 2 || rounds < ROUNDS_MAX && browser.events(hints).next().is_none() {
             browser.open(&scene.url("/index.html"), 800, 600, false)?;
             browser.wait_until("the script", "document.body?.textContent.trim() === 'sum 7998000'")?;
             let of_script = "performance.getEntriesByName(location.origin + '/app.js')[0].toJSON()";
             let timing = browser.evaluate(of_script)?;
             ensure!(timing["nextHopProtocol"] == "h2", "{coding}: {timing}");
-            ensure!(round > 0 || is_encoded(&timing), "{coding}: {timing}");
+            ensure!(rounds > 0 || is_encoded(&timing), "{coding}: {timing}");
             // The next one must not take this page for its own.
             browser.open("about:blank", 800, 600, false)?;
             browser.wait_until("an empty page", "location.href === 'about:blank'")?;
+            rounds += 1;
         }
         let coded = browser.events("Network.responseReceived").filter(|params| {
             let response = &params["response"];
@@ -165,11 +171,10 @@ pub(super) fn chromium(binary: &Path) -> Result<String> {
             is_script && response["headers"]["content-encoding"] == coding
         });
         ensure!(coded.count() > 0, "{coding}: no response with this coding");
-        // Once: the first time, the page was not known.
-        let hints = "Network.responseReceivedEarlyHints";
         let hinted = browser.wait_for_events(hints, 1);
         hinted.with_context(|| format!("{coding}: {}", responses(&browser)))?;
-        ensure!(browser.events(hints).count() == 1, "{coding}: hints for both pages");
+        // The first time, the page was not known.
+        ensure!(browser.events(hints).count() < rounds, "{coding}: hints of an unknown page");
         let complaints = browser.complaints();
         ensure!(
             complaints.iter().all(|line| line.contains("favicon")),

@@ -124,7 +124,7 @@ fn a_slow_reader_that_has_half_closed_gets_everything() {
         run(async {
             // After a half-close, the proxy waits only for this long while no bytes are seen to leave.
             let (proxy, end) = ask_narrowly("limits: {half_close_timeout_ms: 10000},", length).await;
-            end.shutdown(std::net::Shutdown::Write);
+            end.shutdown_write();
             let mut source = read_slowly(&end, length).await;
             assert_eq!(source.rest().await, (0, Ended::Eof));
             proxy.finish().await;
@@ -190,4 +190,33 @@ fn a_client_that_dribbles_its_body_is_a_408() {
         assert_eq!(status, 200, "{route}");
         between(taken, 40_000, 42_000);
     }
+}
+
+#[test]
+fn a_request_that_has_arrived_when_idle_connections_end_is_served() {
+    run(async {
+        let exchanges: Shared = Rc::new(vec![Exchange::post(6000)]);
+        let script = Script::new(&exchanges);
+        let (network, origins) = network(CALM, move |_, end| serve(Rc::clone(&script), end, 1, [None, None]));
+        let proxy = Proxy::new("", TIMEOUTS, network);
+        let (end, silent) = (proxy.connect(CALM), proxy.connect(CALM));
+        // Both connections wait for a message.
+        sleep(Duration::from_secs(2)).await;
+        let mut request = exchanges[0].request_head(0);
+        let body = exchanges[0].request_body(0);
+        request.extend_from_slice(&body[..100]);
+        // Without a pause in which the proxy's task could look at them.
+        end.send(request, 0, true).await.0.unwrap();
+        proxy.worker.drain();
+        assert_eq!(Source::new(&silent, None).rest().await, (0, Ended::Eof));
+        sleep(Duration::from_secs(2)).await;
+        Sink::new(&end, 1, None).write(&body[100..]).await.unwrap();
+        let mut source = Source::new(&end, None);
+        let head = source.head().await.unwrap();
+        assert!(head.line.starts_with("HTTP/1.1 200"), "{head:?}");
+        assert_eq!(head.get("connection"), Some("close"));
+        drop((source, end, silent));
+        proxy.finish().await;
+        ended(&origins).await;
+    });
 }

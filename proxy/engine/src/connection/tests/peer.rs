@@ -1,6 +1,5 @@
 //! One end of the wire, played by a test: writes with pauses, reads strictly, and fails on purpose.
 
-use std::net::Shutdown;
 use std::time::Duration;
 
 use sluice_net::stream::memory::End;
@@ -116,7 +115,7 @@ impl Sink {
 
     /// Half-closes.
     pub(super) fn finish(&self) {
-        self.end.shutdown(Shutdown::Write);
+        self.end.shutdown_write();
     }
 }
 

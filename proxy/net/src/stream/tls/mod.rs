@@ -49,6 +49,15 @@ impl Session {
         self.state.borrow().failed.clone()
     }
 
+    /// Whether nothing has arrived that was not read, as far as the engine can tell.
+    pub(super) fn is_quiet(&self) -> bool {
+        let is_quiet = self.below.is_quiet();
+        // The look may have made the kernel complete the receive in progress.
+        let mut state = self.state.borrow_mut();
+        state.refresh();
+        is_quiet && !state.has_received()
+    }
+
     /// The stream that carries the records.
     pub(crate) fn below(&self) -> &Stream {
         &self.below

@@ -22,6 +22,8 @@ pub(super) struct State {
     records: Vec<u8>,
     start: usize,
     receiving: Option<StreamRecv>,
+    /// Whether the last receive filled its buffer, so that more is likely to be in the socket.
+    was_full: bool,
     sending: Option<Sending>,
     /// Tasks that wait for `sending`.
     waiting: Vec<Waker>,
@@ -50,6 +52,7 @@ impl State {
             records: received.to_vec(),
             start: 0,
             receiving: None,
+            was_full: false,
             sending: None,
             waiting: Vec::new(),
             spare: Vec::new(),
@@ -63,6 +66,13 @@ impl State {
     pub(super) fn cancel(&self) {
         self.receiving.iter().for_each(StreamRecv::cancel);
         self.sending.iter().for_each(|sending| sending.send.cancel());
+    }
+
+    /// Makes what the receive in progress has received visible to its next poll.
+    pub(super) fn refresh(&mut self) {
+        if let Some(StreamRecv::Socket(receiving)) = &mut self.receiving {
+            receiving.refresh();
+        }
     }
 
     /// Whether something that arrived has not been read yet: bytes, an end or an error.
@@ -80,7 +90,12 @@ impl State {
         if self.receiving.is_some() {
             return;
         }
-        let capacity = plain_bytes.clamp(RECEIVE_BYTES_MIN, RECEIVE_BYTES_MAX);
+        // The reader's room may be small because its last message was. A record that needs more is then received in one
+        // more pass of the engine, instead of one for each such piece: on a busy core a pass takes long.
+        let capacity = match self.was_full && !patient {
+            true => RECEIVE_BYTES_MAX,
+            false => plain_bytes.clamp(RECEIVE_BYTES_MIN, RECEIVE_BYTES_MAX),
+        };
         let mut records = std::mem::take(&mut self.records);
         records.clear();
         self.start = 0;
@@ -181,6 +196,7 @@ impl State {
         };
         let (outcome, records) = std::task::ready!(Pin::new(receiving).poll(cx));
         self.receiving = None;
+        self.was_full = records.len() == records.capacity();
         self.records = records;
         self.start = 0;
         if outcome? == 0 {

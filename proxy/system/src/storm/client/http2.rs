@@ -149,7 +149,10 @@ async fn answer(
 ) -> End {
     let response = match response.await {
         Ok(response) => response,
-        Err(error) => return End::Nothing { excused: is_orderly(&error) },
+        Err(error) => {
+            judge.fails(&error);
+            return End::Nothing { excused: is_orderly(&error) };
+        }
     };
     let (head, body) = response.into_parts();
     let token = head.headers.get("x-token").map(|token| token.as_bytes());
@@ -169,8 +172,12 @@ async fn answer(
 
 async fn receive(mut body: RecvStream, judge: &mut Judge) -> End {
     while let Some(data) = body.data().await {
-        let Ok(data) = data else {
-            return End::Cut;
+        let data = match data {
+            Ok(data) => data,
+            Err(error) => {
+                judge.fails(&error);
+                return End::Cut;
+            }
         };
         if !judge.body(&data) || body.flow_control().release_capacity(data.len()).is_err() {
             return End::Cut;

@@ -63,6 +63,8 @@ pub(super) struct Judge {
     decoder: Decoder,
     untellable: bool,
     faulty: bool,
+    /// The error with which it ended, if any.
+    error: Option<String>,
     /// Earlier responses on this connection, newest last, for examining a wrong one.
     history: Rc<RefCell<Vec<String>>>,
 }
@@ -77,8 +79,13 @@ impl Judge {
         let (context, history) = (Rc::clone(context), Rc::clone(history));
         let (speaker, text) = (None, Vec::new());
         let (untellable, faulty) = (false, false);
-        let decoder = Decoder::Plain;
-        Self { context, plan, manner, speaker, offset: 0, text, decoder, untellable, faulty, history }
+        let (decoder, error) = (Decoder::Plain, None);
+        Self { context, plan, manner, speaker, offset: 0, text, decoder, untellable, faulty, error, history }
+    }
+
+    /// Records the error with which it ends, to be shown with a fault.
+    pub(super) fn fails(&mut self, error: &dyn std::fmt::Display) {
+        self.error = Some(format!(" ({error})"));
     }
 
     /// Checks the head of an interim response, of which only the token matters.
@@ -255,8 +262,9 @@ impl Judge {
         let history = self.history.borrow();
         let before: Vec<&str> = history.iter().rev().take(3).map(String::as_str).collect();
         let elapsed = self.context.started.elapsed().as_millis();
+        let error = self.error.as_deref().unwrap_or_default();
         self.context.findings.fault(format!(
-            "  client {} {}, request {}, token {token}, after {elapsed} ms: {what}\n    request: \
+            "  client {} {}, request {}, token {token}, after {elapsed} ms: {what}{error}\n    request: \
              {method:?} {} ({upload:?}, expect {expect}, {size} bytes); before on this connection: \
              {before:?}",
             token.client(),
