@@ -176,17 +176,29 @@ impl Connection {
         let Io { reader, deadline, .. } = &mut self.io;
         let slot = self.registration.as_ref().map(|registration| registration.slot);
         let worker = &self.worker;
+        let mut is_recalled = false;
         let waiting = poll_fn(|cx| {
-            if let Poll::Ready(filled) = reader.poll_fill(cx, capacity) {
-                return Poll::Ready(filled);
-            }
-            ready!(slot.map_or(Poll::Pending, |slot| worker.poll_call(slot, cx)));
-            if !reader.has_arrived(capacity) {
-                return Poll::Ready(Ok(0));
-            }
-            match reader.data().len() {
-                0 => reader.poll_fill(cx, capacity),
-                count => Poll::Ready(Ok(count)),
+            loop {
+                match reader.poll_fill(cx, capacity) {
+                    Poll::Ready(Err(error))
+                        if is_recalled && error.raw_os_error() == Some(libc::ECANCELED) =>
+                    {
+                        if reader.is_untouched() {
+                            return Poll::Ready(Ok(0));
+                        }
+                        // It has arrived since: the next receive brings it.
+                        is_recalled = false;
+                    }
+                    Poll::Ready(filled) => return Poll::Ready(filled),
+                    Poll::Pending if is_recalled => return Poll::Pending,
+                    Poll::Pending => {
+                        ready!(slot.map_or(Poll::Pending, |slot| worker.poll_call(slot, cx)));
+                        is_recalled = reader.recall();
+                        if !is_recalled {
+                            return Poll::Ready(Ok(0));
+                        }
+                    }
+                }
             }
         });
         deadline.run(waiting).await

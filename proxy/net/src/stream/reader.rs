@@ -222,14 +222,27 @@ impl Reader {
         self.is_silent(capacity)
     }
 
-    /// Whether anything has arrived by now for a connection that is to end: also what may belong to its session only. It
-    /// is found by the next read, or is in [`Reader::data`].
-    pub fn has_arrived(&mut self, capacity: usize) -> bool {
+    /// Makes the receive in progress end, with what has arrived or with ECANCELED. Returns false if there is none in the
+    /// kernel: then the last [`Reader::poll_fill`] has seen whatever has arrived.
+    pub fn recall(&self) -> bool {
+        match (&self.pending, &self.stream) {
+            (Some(StreamRecv::Socket(receiving)), _) => {
+                receiving.cancel();
+                true
+            }
+            (Some(StreamRecv::Tls(_)), Stream::Tls(session)) => session.recall(),
+            _ => false,
+        }
+    }
+
+    /// Whether nothing has arrived that was not read, while no receive is in progress: also nothing that may belong to a
+    /// session only.
+    pub fn is_untouched(&self) -> bool {
         let is_quiet = match &self.stream {
             Stream::Tls(session) => session.is_quiet(),
-            _ => true,
+            stream => stream.is_quiet(),
         };
-        !is_quiet || !self.is_still_silent(capacity)
+        self.data().is_empty() && is_quiet
     }
 
     /// Takes the buffer with all unread data, which starts at the returned index, and leaves `spare` in its place.

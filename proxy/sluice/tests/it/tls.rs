@@ -1,5 +1,7 @@
 //! Listeners with TLS, tested with rustls's client, which verifies certificates.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -381,5 +383,34 @@ fn a_drain_finishes_requests_and_sends_close_notify() {
     proxy.signal(Signal::SIGTERM);
     // An end without close_notify would be an error.
     idle.expect_end();
+    assert!(proxy.wait().success());
+}
+
+#[test]
+fn a_handshake_under_way_is_finished_while_draining() {
+    let authority = Authority::new();
+    let origin = Origin::answering(|_| ok("last"));
+    let Some(mut proxy) = start(Setup::to_origin(&origin), &authority, json!({})) else { return };
+    let client = authority.client(BOTH, None);
+    let name = "a.example".try_into().unwrap();
+    let mut session = rustls::ClientConnection::new(Arc::clone(&client), name).unwrap();
+    let mut hello = Vec::new();
+    session.write_tls(&mut hello).unwrap();
+    let mut socket = TcpStream::connect(proxy.address()).unwrap();
+    let (first, rest) = hello.split_at(hello.len() / 2);
+    socket.write_all(first).unwrap();
+    // A complete exchange on another connection of the single worker proves that it has seen these bytes.
+    let mut idle = connect(&proxy, &client);
+    assert_eq!(idle.ask(GET).text(), "last");
+    proxy.signal(Signal::SIGTERM);
+    idle.expect_end();
+    socket.write_all(rest).unwrap();
+    let mut secured = rustls::Stream::new(&mut session, &mut socket);
+    secured.write_all(GET.as_bytes()).unwrap();
+    let mut answer = String::new();
+    secured.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("last"), "{answer}");
+    assert!(answer.to_ascii_lowercase().contains("connection: close"), "{answer}");
+    drop(socket);
     assert!(proxy.wait().success());
 }

@@ -47,7 +47,6 @@ const CHECKS: &[Check] = &[
     ("discovery::dns", &["dnsmasq", "nginx", "curl", "wrk"], discovery::dns::records_change),
     ("fleet::etcd", &["etcd", "nginx", "curl", "wrk"], fleet::over_etcd),
     ("fleet::losses", &["redis-server", "nginx"], fleet::losses),
-    ("fleet::rates", &["redis-server", "nginx"], fleet::rates),
     ("contract::conforms", &["python3"], contract::conforms),
     ("examples::compose", &["python3"], examples::compose),
     ("examples::kubernetes", &["python3"], examples::kubernetes),
@@ -55,8 +54,6 @@ const CHECKS: &[Check] = &[
     ("encodings::h2load", &["nginx", "h2load"], encodings::h2load),
     ("encodings::chromium", &["nginx"], encodings::chromium),
     ("sendfile::rack", &["puma", "ruby", "rack", "curl"], sendfile::rack),
-    ("sendfile::django", &["python3", "curl"], sendfile::django),
-    ("sendfile::starlette", &["python3", "curl"], sendfile::starlette),
     ("redbot::finds_no_fault", &["python3", "nginx", "curl"], redbot::finds_no_fault),
     ("h2spec::strict", &["go"], h2spec::strict),
     ("grpc::calls", &["go", "python3"], grpc::calls),
@@ -81,9 +78,12 @@ const NAMED: &[Check] = &[
         discovery::podman::containers_change,
     ),
     ("fleet::partitions", &["etcd", "nginx", "curl", "wrk", "ip", "nsenter"], fleet::partitions),
+    ("fleet::rates", &["redis-server", "nginx"], fleet::rates),
     ("fleet::redis", &["redis-server", "nginx", "wrk"], fleet::over_redis),
     ("fleet::consul", &["go", "nginx", "curl", "wrk"], fleet::over_consul),
     ("keepalived::moves", &["ip", "nsenter"], keepalived::moves_an_address),
+    ("sendfile::django", &["python3", "curl"], sendfile::django),
+    ("sendfile::starlette", &["python3", "curl"], sendfile::starlette),
 ];
 
 /// Checks that need the kernel assists.

@@ -49,13 +49,14 @@ impl Session {
         self.state.borrow().failed.clone()
     }
 
-    /// Whether nothing has arrived that was not read, as far as the engine can tell.
+    /// Whether nothing has arrived that was not read, while no receive is in progress.
     pub(super) fn is_quiet(&self) -> bool {
-        let is_quiet = self.below.is_quiet();
-        // The look may have made the kernel complete the receive in progress.
-        let mut state = self.state.borrow_mut();
-        state.refresh();
-        is_quiet && !state.has_received()
+        self.below.is_quiet() && !self.state.borrow_mut().has_received()
+    }
+
+    /// Makes the receive in progress below end; returns false if there is none in the kernel. Sends go on.
+    pub(super) fn recall(&self) -> bool {
+        self.state.borrow().recall()
     }
 
     /// The stream that carries the records.

@@ -68,11 +68,11 @@ impl State {
         self.sending.iter().for_each(|sending| sending.send.cancel());
     }
 
-    /// Makes what the receive in progress has received visible to its next poll.
-    pub(super) fn refresh(&mut self) {
-        if let Some(StreamRecv::Socket(receiving)) = &mut self.receiving {
-            receiving.refresh();
-        }
+    /// Makes the receive in progress end; returns false if there is none in the kernel.
+    pub(super) fn recall(&self) -> bool {
+        let Some(StreamRecv::Socket(receiving)) = &self.receiving else { return false };
+        receiving.cancel();
+        true
     }
 
     /// Whether something that arrived has not been read yet: bytes, an end or an error.
