@@ -14,12 +14,10 @@ use tokio::time::{sleep, timeout};
 
 use super::super::mode::Mode;
 use super::super::plan::{Method, Plan, Upload};
-use super::Source;
 use super::judge::{End, Head, Judge};
 use super::tls::NAME;
+use super::{PATIENCE, Source, watched};
 
-/// Longer than any time limit of the configuration.
-const PATIENCE: Duration = Duration::from_secs(20);
 const STREAMS: usize = 8;
 const WINDOW_BYTES: u32 = 64 << 10;
 
@@ -65,11 +63,12 @@ pub(super) async fn run<S: AsyncRead + AsyncWrite + Unpin + 'static>(
 /// One request; its stream may be cancelled during the response.
 async fn exchange(sender: SendRequest<Bytes>, mut judge: Judge, mut random: fastrand::Rng) {
     let leaves = (random.u8(..6) == 0).then(|| Duration::from_millis(random.u64(..40)));
+    let heard = judge.heard();
     let asking = ask(sender, &mut judge, &mut random);
-    let end = match timeout(leaves.unwrap_or(PATIENCE), asking).await {
-        Ok(end) => end,
-        Err(_) if leaves.is_some() => End::Abandoned,
-        Err(_) => {
+    let end = match watched(leaves, &heard, asking).await {
+        Some(end) => end,
+        None if leaves.is_some() => End::Abandoned,
+        None => {
             judge.hang();
             End::Cut
         }

@@ -18,10 +18,8 @@ use super::super::plan::Plan;
 use super::http2::request;
 use super::judge::{End, Head, Judge};
 use super::tls::NAME;
-use super::{Birth, Source};
+use super::{Birth, PATIENCE, Source, watched};
 
-/// Longer than any time limit of the configuration.
-const PATIENCE: Duration = Duration::from_secs(20);
 const STREAMS: usize = 8;
 /// A narrow client makes sluice wait.
 const WINDOW_BYTES: u32 = 64 << 10;
@@ -114,11 +112,12 @@ async fn exchange(mut sender: SendRequest<OpenStreams, Bytes>, mut judge: Judge,
         return judge.end(End::Nothing { excused: asked.is_ok() });
     };
     let (mut sending, mut receiving) = Stream::split(stream);
+    let heard = judge.heard();
     let asking = ask((&mut sending, &mut receiving), &plan, body, &mut judge, &mut random);
-    let end = match timeout(leaves.unwrap_or(PATIENCE), asking).await {
-        Ok(end) => end,
-        Err(_) if leaves.is_some() => End::Abandoned,
-        Err(_) => {
+    let end = match watched(leaves, &heard, asking).await {
+        Some(end) => end,
+        None if leaves.is_some() => End::Abandoned,
+        None => {
             judge.hang();
             End::Cut
         }

@@ -1,6 +1,6 @@
 //! Decides whether a client gets the response that its request asked for.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use super::super::findings::Outcome;
@@ -63,6 +63,8 @@ pub(super) struct Judge {
     decoder: Decoder,
     untellable: bool,
     faulty: bool,
+    /// How often something of the response has come.
+    heard: Rc<Cell<u64>>,
     /// The error with which it ended, if any.
     error: Option<String>,
     /// Earlier responses on this connection, newest last, for examining a wrong one.
@@ -79,8 +81,26 @@ impl Judge {
         let (context, history) = (Rc::clone(context), Rc::clone(history));
         let (speaker, text) = (None, Vec::new());
         let (untellable, faulty) = (false, false);
-        let (decoder, error) = (Decoder::Plain, None);
-        Self { context, plan, manner, speaker, offset: 0, text, decoder, untellable, faulty, error, history }
+        let (decoder, heard, error) = (Decoder::Plain, Rc::default(), None);
+        Self {
+            context,
+            plan,
+            manner,
+            speaker,
+            offset: 0,
+            text,
+            decoder,
+            untellable,
+            faulty,
+            heard,
+            error,
+            history,
+        }
+    }
+
+    /// Counts what comes of the response.
+    pub(super) fn heard(&self) -> Rc<Cell<u64>> {
+        Rc::clone(&self.heard)
     }
 
     /// Records the error with which it ends, to be shown with a fault.
@@ -95,6 +115,7 @@ impl Judge {
 
     /// Checks the final head; returns whether the body is worth reading.
     pub(super) fn head(&mut self, head: &Head<'_>) -> bool {
+        self.heard.set(self.heard.get() + 1);
         if head.idle {
             self.untellable = true;
             self.speaker = Some(Speaker::Idle);
@@ -148,6 +169,7 @@ impl Judge {
 
     /// Checks a piece of the body; returns whether to continue reading.
     pub(super) fn body(&mut self, data: &[u8]) -> bool {
+        self.heard.set(self.heard.get() + 1);
         match self.decoder.decode(data) {
             Ok(decoded) => self.plain_body(&decoded.unwrap_or_else(|| data.to_vec())),
             Err(error) => {

@@ -10,7 +10,9 @@ mod tls;
 mod wire;
 
 use std::cell::Cell;
+use std::future::Future;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -45,6 +47,9 @@ const BEAT_MS: u64 = 50;
 /// How long running requests may take at the end.
 const LAST_REQUESTS: Duration = Duration::from_secs(30);
 const SMALL_BUFFER_BYTES: u32 = 4096;
+
+/// How long a request may bring nothing: longer than any time limit of the configuration.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The addresses of sluice.
 #[derive(Clone)]
@@ -143,6 +148,24 @@ async fn storm(context: Rc<Context>) {
     let all = async { while clients.join_next().await.is_some() {} };
     if timeout(LAST_REQUESTS, all).await.is_err() {
         context.findings.fault("clients have waited for their last responses for 30 s".to_owned());
+    }
+}
+
+/// Runs a request until it ends, or until its client leaves or hears nothing of it for too long (`None`). On starved cores
+/// a long response takes its time.
+async fn watched<T>(
+    leaves: Option<Duration>,
+    heard: &Cell<u64>,
+    request: impl Future<Output = T>,
+) -> Option<T> {
+    let mut request = pin!(request);
+    let mut last = heard.get();
+    loop {
+        match timeout(leaves.unwrap_or(PATIENCE), &mut request).await {
+            Ok(end) => return Some(end),
+            Err(_) if leaves.is_none() && heard.get() != last => last = heard.get(),
+            Err(_) => return None,
+        }
     }
 }
 

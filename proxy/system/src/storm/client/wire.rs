@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::{sleep, timeout};
 
-/// Longer than any time limit of the configuration.
-const PATIENCE: Duration = Duration::from_secs(20);
+use super::PATIENCE;
+
 const HEAD_BYTES_MAX: usize = 128 << 10;
 const RECEIVE_BYTES: usize = 16 << 10;
 
