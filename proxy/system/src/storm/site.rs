@@ -223,8 +223,8 @@ impl Settings<'_> {
                 "ejection": {"consecutive_failures": 0},
                 "pool": {"idle_max_per_endpoint": idle},
                 "connect_timeout_ms": 3000,
+                "response_timeout_ms": 4000,
                 // A client on starved cores is silent for seconds: a cut for that is no fault.
-                "response_timeout_ms": 8000,
                 "body_idle_timeout_ms": 10_000,
             })
         };
