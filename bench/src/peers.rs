@@ -30,7 +30,9 @@ pub(super) const PEERS: &[(&str, &[&str])] = &[
     ("nginx", &["nginx"]),
     (NO_KEEP_ALIVE, &["nginx"]),
     (NO_RESUMPTION, &["nginx"]),
+    (NGINX_NEWEST, &["nginx", NGINX_NEWEST]),
     ("haproxy", &["haproxy"]),
+    (HAPROXY_NEWEST, &[HAPROXY_NEWEST]),
     (FIELDS, &["haproxy"]),
     ("envoy", &["envoy"]),
     ("caddy", &["caddy"]),
@@ -56,6 +58,9 @@ const SPLICE: &str = "sluice-splice";
 /// sluice that finds the limit itself, and sluice without one, to compare with the configured limit.
 const AUTO: &str = "sluice-auto";
 const NO_LIMIT: &str = "sluice-no-limit";
+/// The newest that PyPI has; the other ones are Debian's.
+const NGINX_NEWEST: &str = "nginx-newest";
+const HAPROXY_NEWEST: &str = "haproxy-newest";
 /// nginx without further configuration: a connection to the origin for each request.
 const NO_KEEP_ALIVE: &str = "nginx-no-keepalive";
 /// The same, with a full handshake for each.
@@ -73,15 +78,28 @@ pub(super) fn takes_part(name: &str, mode: Mode, tls: Tls) -> bool {
     if [NO_KEEP_ALIVE, NO_RESUMPTION].contains(&name) {
         return tls == Tls::Origin;
     }
-    if tls != Tls::None && ![SLUICE, "nginx", "haproxy"].contains(&name) {
+    if tls != Tls::None && ![SLUICE, "nginx", NGINX_NEWEST, "haproxy", HAPROXY_NEWEST].contains(&name) {
         return false;
     }
     let only_there: &[&str] = match mode {
-        Mode::Http => &[BYPASS, COPY, BOTH, TOKIO_URING, EPOLL, ONE_WORKER],
+        Mode::Http => &[BYPASS, COPY, BOTH, TOKIO_URING, EPOLL, ONE_WORKER, NGINX_NEWEST],
         Mode::Limited(_) => &[AUTO, NO_LIMIT, FIELDS],
         Mode::Tcp => &[SPLICE],
     };
-    let not_everywhere = [BYPASS, COPY, BOTH, TOKIO_URING, EPOLL, ONE_WORKER, SPLICE, AUTO, NO_LIMIT, FIELDS];
+    let not_everywhere = [
+        BYPASS,
+        COPY,
+        BOTH,
+        TOKIO_URING,
+        EPOLL,
+        ONE_WORKER,
+        // Its modules for plain TCP are not Debian's.
+        NGINX_NEWEST,
+        SPLICE,
+        AUTO,
+        NO_LIMIT,
+        FIELDS,
+    ];
     only_there.contains(&name) || !not_everywhere.contains(&name)
 }
 
@@ -134,11 +152,13 @@ pub(super) fn start(name: &str, place: &Place) -> Result<Server> {
         SPLICE => sluice(place, &[("@SPLICE@", "required")])?,
         AUTO => sluice(place, &[("@LIMIT@", "auto")])?,
         NO_LIMIT => sluice(place, &[("@LIMIT@", "off")])?,
-        "nginx" => nginx(place, "keepalive 500; keepalive_requests 10000000;", "on")?,
-        NO_KEEP_ALIVE => nginx(place, "", "on")?,
-        NO_RESUMPTION => nginx(place, "", "off")?,
-        "haproxy" => haproxy(place, "")?,
-        FIELDS => haproxy(place, &fs::read_to_string(root().join("bench/peers/haproxy-fields.cfg"))?)?,
+        "nginx" | NGINX_NEWEST => nginx(name, place, KEEP_ALIVE, "on")?,
+        NO_KEEP_ALIVE => nginx("nginx", place, "", "on")?,
+        NO_RESUMPTION => nginx("nginx", place, "", "off")?,
+        "haproxy" | HAPROXY_NEWEST => haproxy(name, place, "")?,
+        FIELDS => {
+            haproxy("haproxy", place, &fs::read_to_string(root().join("bench/peers/haproxy-fields.cfg"))?)?
+        }
         "envoy" => envoy(place)?,
         "caddy" => caddy(place)?,
         "kamal-proxy" => kamal_proxy(place)?,
@@ -209,14 +229,17 @@ fn with(mut sluice: Command, key: &str) -> Command {
     sluice
 }
 
-/// nginx, with these settings for idle connections to the origin and for session resumption.
-fn nginx(place: &Place, keep_alive: &str, resumption: &str) -> Result<Command> {
+/// What nginx keeps of its connections to the origin.
+const KEEP_ALIVE: &str = "keepalive 500; keepalive_requests 10000000;";
+
+/// nginx of this name among the tools, with these settings for idle connections to the origin and for session resumption.
+fn nginx(name: &str, place: &Place, keep_alive: &str, resumption: &str) -> Result<Command> {
     let template = match place.mode {
         Mode::Http => "nginx.conf",
         Mode::Tcp => "nginx-stream.conf",
         Mode::Limited(_) => bail!("nginx has no queue for requests beyond max_conns"),
     };
-    let program = place.tools.path("nginx")?;
+    let program = place.tools.path(name)?;
     let mut more = super::origin::nginx_words(program)?;
     more.push(("@KEEPALIVE@", keep_alive.to_owned()));
     more.push(("@RESUMPTION@", resumption.to_owned()));
@@ -229,14 +252,14 @@ fn nginx(place: &Place, keep_alive: &str, resumption: &str) -> Result<Command> {
     Ok(command)
 }
 
-/// HAProxy, with additional lines in its frontend.
-fn haproxy(place: &Place, frontend: &str) -> Result<Command> {
+/// HAProxy of this name among the tools, with additional lines in its frontend.
+fn haproxy(name: &str, place: &Place, frontend: &str) -> Result<Command> {
     let template = match place.mode {
         Mode::Http => "haproxy.cfg",
         Mode::Limited(_) => "haproxy-limited.cfg",
         Mode::Tcp => "haproxy-tcp.cfg",
     };
-    let mut command = session(place.tools.path("haproxy")?);
+    let mut command = session(place.tools.path(name)?);
     command.args(["-db", "-f"]).arg(place.render(template, &[("@FRONTEND@", frontend.to_owned())])?);
     Ok(command)
 }

@@ -26,8 +26,7 @@ pub struct KernelAssists {
     pub direct_return: AssistMode,
     /// Smaller bodies are copied by sluice.
     pub direct_return_bytes_min: u32,
-    /// Below this number of a worker's concurrent direct returns, smaller bodies use direct return too; `None` is
-    /// unlimited, or a few where workers preempt others.
+    /// Up to this number of exchanges under way on a worker, smaller bodies use direct return too; `None` is a few.
     pub direct_return_calm_max: Option<u32>,
     /// Larger bodies are copied by sluice.
     pub direct_return_bytes_max: u64,

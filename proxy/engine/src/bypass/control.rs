@@ -165,18 +165,14 @@ impl Control {
     ///
     /// # Errors
     /// When there are no descriptors left.
-    pub fn direct_seat(
-        &self,
-        index: usize,
-        is_batch: bool,
-    ) -> Result<Option<direct::DirectConfig>, AssistError> {
+    pub fn direct_seat(&self, index: usize) -> Result<Option<direct::DirectConfig>, AssistError> {
         let bypass = self.lock();
         if bypass.slots().is_none() {
             return Ok(None);
         }
         let marker = bypass.marker().map_err(|error| error.to_string())?;
         let (workers, kernel, adds_lines) = (Arc::clone(&self.workers), self.kernel, self.adds_lines);
-        Ok(Some(direct::DirectConfig { marker, workers, index, kernel, adds_lines, is_batch }))
+        Ok(Some(direct::DirectConfig { marker, workers, index, kernel, adds_lines }))
     }
 
     /// Enables joining or direct return for the clients of another listener. If that fails, their responses are copied,

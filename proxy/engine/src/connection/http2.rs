@@ -104,8 +104,9 @@ impl Connection {
 }
 
 impl Connection {
-    /// Serves the only exchange of a stream, whose head was accepted or refused.
-    pub(super) async fn serve_stream(mut self, read: Result<(), RefusedHead>) {
+    /// Serves the only exchange of a stream, whose head was accepted or refused. Boxed, because an async function keeps two
+    /// places for what it is given.
+    pub(super) async fn serve_stream(mut self: Box<Self>, read: Result<(), RefusedHead>) {
         self.session.exchanges = 1;
         let next = match read {
             Ok(()) => Box::pin(self.exchange()).await,
@@ -133,7 +134,7 @@ impl Parent {
     fn serve_stream(&self, accepted: Accepted) -> impl Future<Output = ()> + 'static {
         let (worker, listener) = (Rc::clone(&self.worker), Arc::clone(&self.listener));
         let stream = Stream::Channel(Rc::clone(&accepted.channel) as _);
-        let mut connection = Connection::bare(worker, listener, stream, self.peer.on_stream());
+        let mut connection = Box::new(Connection::bare(worker, listener, stream, self.peer.on_stream()));
         let limits = connection.head_limits();
         let key = || self.worker.with_random(|random| random.u128(..)).to_ne_bytes();
         let read = accepted.read(&mut connection.session.head, &limits, key);

@@ -42,7 +42,7 @@ use crate::body::Transfer;
 use crate::bypass::Candidate;
 use crate::cache::{CachePart, CacheStatus, Change};
 use crate::debug;
-use crate::direct::{Armed, Client};
+use crate::direct::{Armed, Client, Direct};
 use crate::files::{Handoff, NamedFile, is_of_body};
 use crate::opening::Opening;
 use crate::progress::Progress;
@@ -275,6 +275,7 @@ pub(crate) async fn forward(
     mut opening: Opening,
     progress: &mut Progress,
 ) -> Result<Finish, Reason> {
+    let _under_way = resources.dialer.direct().map(Direct::enter);
     let replayable = downstream.transfer.is_done();
     let RequestContext { hash, client, stamp, .. } = policy.request;
     let mut attempt = Attempt::new(policy.cluster, Kind::Request, hash, policy.retry, client);

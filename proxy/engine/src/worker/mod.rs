@@ -363,8 +363,7 @@ impl Worker {
 
     pub(crate) fn tick(&self) {
         if let Some(pace) = &self.pace {
-            let changed = pace.tick();
-            changed.zip(self.direct()).into_iter().for_each(|(batch, direct)| direct.schedule(batch));
+            pace.tick();
         }
         if let Some(place) = &self.place {
             place.tick(self.connections.borrow().len(), self.pace.as_ref().is_some_and(Pace::is_batch));

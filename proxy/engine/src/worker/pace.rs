@@ -139,24 +139,26 @@ impl Pace {
         self.works.get() && self.judge.borrow().again_at.is_none()
     }
 
-    /// Checks the counts and changes the scheduling if needed. Returns whether it is a batch thread now, if that
-    /// changed.
-    pub(super) fn tick(&self) -> Option<bool> {
-        let waits = Waits::read().filter(|_| self.works.get())?;
+    /// Checks the counts and changes the scheduling if needed.
+    pub(super) fn tick(&self) {
+        let Some(waits) = Waits::read().filter(|_| self.works.get()) else {
+            return;
+        };
         let exchanges = self.metrics.exchanges();
         if self.exchanges.replace(exchanges) == exchanges && !self.metrics.has_tunnels() {
             self.judge.borrow_mut().pass_over(waits);
         }
-        let change = self.judge.borrow_mut().judge(waits, Instant::now())?;
+        let Some(change) = self.judge.borrow_mut().judge(waits, Instant::now()) else {
+            return;
+        };
         let batch = change == Change::Batch;
         if let Err(error) = scheduling::choose(batch) {
             self.works.set(false);
             tracing::warn!(%error, "cannot change a worker's scheduling; it stays as it is");
-            return None;
+            return;
         }
         self.metrics.count(if batch { Event::BatchBegun } else { Event::BatchEnded });
         tracing::debug!(batch, "changed the worker's scheduling because of its waits for its core");
-        Some(batch)
     }
 }
 

@@ -5,6 +5,7 @@
 //! applications; `slow` has clients that hardly read.
 
 mod adversary;
+mod calm;
 mod closing;
 mod scripts;
 mod slow;
