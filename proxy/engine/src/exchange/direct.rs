@@ -196,7 +196,7 @@ pub(super) async fn go_on(
     rest: Rest,
 ) -> Result<download::ReceivedResponse, Failed> {
     let gone = |_| Failed::from(Reason::ClientGone);
-    shared.head_received.set(true);
+    shared.note_head();
     shared.deadline.set(shared.policy.body_idle_timeout_ms);
     progress.status = rest.status;
     progress.sent = Sent::Head;

@@ -109,12 +109,12 @@ pub(super) async fn run(
         return Err(Reason::ClientGone.into());
     }
     if let Judgement::Use(stored, status) = kept {
-        shared.head_received.set(true);
+        shared.note_head();
         discard(shared, answer.request.method(), &mut from).await;
         return Ok(ReceivedResponse::Cached(stored, status));
     }
     if named.is_some() || is_replaced {
-        shared.head_received.set(true);
+        shared.note_head();
         let replaced = match named {
             Some(file) => ReplacedAnswer::with_file(from.head, file),
             None => ReplacedAnswer::of(from.head),
@@ -214,7 +214,7 @@ async fn upgrade(
     if answer.endpoint.tunnels() >= tunnels_max {
         return Err(Reason::TooManyTunnels.into());
     }
-    shared.head_received.set(true);
+    shared.note_head();
     progress.status = 101;
     progress.logged = shared.policy.logged_values(from.head);
     progress.sent = Sent::Head;
@@ -278,7 +278,7 @@ async fn respond(
     if let Some((fill, admission)) = policy.cache.fill().zip(admission) {
         match keep::begin(fill, admission, framing) {
             Some(KeepMode::Whole(body)) => {
-                shared.head_received.set(true);
+                shared.note_head();
                 shared.deadline.set(policy.body_idle_timeout_ms);
                 let stored = Box::pin(body.receive(shared, &mut from, framing)).await?;
                 return Ok(ReceivedResponse::Cached(stored, fill.status()));
@@ -312,7 +312,7 @@ async fn respond(
         && shared.is_received()
         && !shared.resources.ends_connections()
         && towards != Framing::CloseDelimited;
-    shared.head_received.set(true);
+    shared.note_head();
     shared.deadline.set(policy.body_idle_timeout_ms);
     progress.status = from.head.status();
 

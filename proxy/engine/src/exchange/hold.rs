@@ -48,7 +48,7 @@ pub(super) async fn hold(
     framing: Framing,
 ) -> Result<HeldAnswer, Failed> {
     let policy = shared.policy;
-    shared.head_received.set(true);
+    shared.note_head();
     shared.deadline.set(policy.body_idle_timeout_ms);
     let mut transfer = Transfer::new(framing, framing, chunk_limits(shared.limits), u64::MAX);
     let failed = |error: HoldError| Failed::from(error.of_response());

@@ -42,7 +42,7 @@ use crate::body::Transfer;
 use crate::bypass::Candidate;
 use crate::cache::{CachePart, CacheStatus, Change};
 use crate::debug;
-use crate::direct::{Armed, Client, Direct};
+use crate::direct::{Armed, Client, Direct, UnderWay};
 use crate::files::{Handoff, NamedFile, is_of_body};
 use crate::opening::Opening;
 use crate::progress::Progress;
@@ -180,6 +180,8 @@ struct SharedState<'a> {
     uploaded: Cell<bool>,
     /// The final response head was received.
     head_received: Cell<bool>,
+    /// Until then it counts as under way, unless there is no direct return.
+    under_way: Cell<Option<UnderWay<'a>>>,
     /// The client's next request has already arrived.
     pipelined: Cell<bool>,
     /// If an error of the application sends the request to another endpoint.
@@ -187,6 +189,12 @@ struct SharedState<'a> {
 }
 
 impl SharedState<'_> {
+    /// Records that the final response head was received.
+    fn note_head(&self) {
+        self.head_received.set(true);
+        drop(self.under_way.take());
+    }
+
     /// Whether a response with this status is dropped, and the request goes to another endpoint.
     fn is_turned_back(&self, status: u16) -> bool {
         let is_wanted = self.policy.retry.statuses.contains(status) && self.uploaded.get();
@@ -275,7 +283,6 @@ pub(crate) async fn forward(
     mut opening: Opening,
     progress: &mut Progress,
 ) -> Result<Finish, Reason> {
-    let _under_way = resources.dialer.direct().map(Direct::enter);
     let replayable = downstream.transfer.is_done();
     let RequestContext { hash, client, stamp, .. } = policy.request;
     let mut attempt = Attempt::new(policy.cluster, Kind::Request, hash, policy.retry, client);
@@ -448,6 +455,7 @@ async fn run(
         received: downstream.transfer.is_done(),
         uploaded: Cell::new(!downstream.has_rest()),
         head_received: Cell::new(false),
+        under_way: Cell::new(resources.dialer.direct().map(Direct::enter)),
         pipelined: Cell::new(false),
         elsewhere,
     };
