@@ -58,7 +58,7 @@ const SPLICE: &str = "sluice-splice";
 /// sluice that finds the limit itself, and sluice without one, to compare with the configured limit.
 const AUTO: &str = "sluice-auto";
 const NO_LIMIT: &str = "sluice-no-limit";
-/// The newest that PyPI has; the other ones are Debian's.
+/// The newest that PyPI has of two that are otherwise Debian's.
 const NGINX_NEWEST: &str = "nginx-newest";
 const HAPROXY_NEWEST: &str = "haproxy-newest";
 /// nginx without further configuration: a connection to the origin for each request.

@@ -26,7 +26,8 @@ pub struct KernelAssists {
     pub direct_return: AssistMode,
     /// Smaller bodies are copied by sluice.
     pub direct_return_bytes_min: u32,
-    /// Up to this number of exchanges under way on a worker, smaller bodies use direct return too; `None` is a few.
+    /// While up to this number of exchanges of a worker wait for responses, smaller bodies use direct return too; `None`:
+    /// the engine's own number.
     pub direct_return_calm_max: Option<u32>,
     /// Larger bodies are copied by sluice.
     pub direct_return_bytes_max: u64,

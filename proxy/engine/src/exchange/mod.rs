@@ -42,7 +42,7 @@ use crate::body::Transfer;
 use crate::bypass::Candidate;
 use crate::cache::{CachePart, CacheStatus, Change};
 use crate::debug;
-use crate::direct::{Armed, Client, Direct, UnderWay};
+use crate::direct::{Armed, Client, Direct, WaitCount};
 use crate::files::{Handoff, NamedFile, is_of_body};
 use crate::opening::Opening;
 use crate::progress::Progress;
@@ -180,8 +180,8 @@ struct SharedState<'a> {
     uploaded: Cell<bool>,
     /// The final response head was received.
     head_received: Cell<bool>,
-    /// Until then it counts as under way, unless there is no direct return.
-    under_way: Cell<Option<UnderWay<'a>>>,
+    /// Present until then, if there is direct return.
+    wait_count: Cell<Option<WaitCount<'a>>>,
     /// The client's next request has already arrived.
     pipelined: Cell<bool>,
     /// If an error of the application sends the request to another endpoint.
@@ -192,7 +192,7 @@ impl SharedState<'_> {
     /// Records that the final response head was received.
     fn note_head(&self) {
         self.head_received.set(true);
-        drop(self.under_way.take());
+        drop(self.wait_count.take());
     }
 
     /// Whether a response with this status is dropped, and the request goes to another endpoint.
@@ -455,7 +455,7 @@ async fn run(
         received: downstream.transfer.is_done(),
         uploaded: Cell::new(!downstream.has_rest()),
         head_received: Cell::new(false),
-        under_way: Cell::new(resources.dialer.direct().map(Direct::enter)),
+        wait_count: Cell::new(resources.dialer.direct().map(Direct::count_wait)),
         pipelined: Cell::new(false),
         elsewhere,
     };

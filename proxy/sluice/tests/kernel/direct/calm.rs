@@ -1,4 +1,4 @@
-//! Small responses use direct return while few exchanges are under way: by default, up to four on a worker.
+//! Small responses use direct return while few exchanges of a worker wait for responses: by default, up to four.
 
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ fn ask_until_direct(proxy: &Proxy, wire: &mut Wire) {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn small_responses_use_it_unless_many_exchanges_are_under_way() {
+fn small_responses_use_it_unless_many_exchanges_wait() {
     if !LANDED {
         return;
     }
