@@ -11,6 +11,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod accept;
 pub mod bans;
 mod counter;
 pub mod head;

@@ -54,6 +54,8 @@ pub struct KernelAssists {
     pub bans: AssistMode,
     /// Maximum number of clients that the kernel turns away; workers turn the others away.
     pub bans_clients_max: u32,
+    /// Gives each connection to the worker that has the fewest.
+    pub accept_steering: AssistMode,
     /// Gives QUIC packets to the worker that has their connection, also after the client's address has changed.
     pub quic_steering: AssistMode,
 }

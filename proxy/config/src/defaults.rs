@@ -131,6 +131,7 @@ keys! { KernelAssists {
     direct_return_calm_max: None, Or("auto", number(CALM_MAX));
     splice: AssistMode::Auto, word();
     bans: AssistMode::Auto, word();
+    accept_steering: AssistMode::Auto, word();
     quic_steering: AssistMode::Auto, word();
     // Two requests of the maximum size that is joined; a page of 64 KB and its head pass without falling back to TCP.
     bypass_budget_bytes: 128 * KIB as u32, number(4 * KIB..=16 * MIB);

@@ -7,6 +7,7 @@
 //! needed.
 #![allow(unsafe_code, reason = "bpf(2) takes a union by pointer and length, and returns a raw descriptor")]
 
+pub mod accept;
 pub mod bans;
 mod bpf;
 pub mod btf;

@@ -27,7 +27,7 @@ pub(crate) struct Options {
 }
 
 /// The programs, each in its own object: loading one does not load the other.
-const PROGRAMS: [&str; 3] = ["bypass", "splice", "bans"];
+const PROGRAMS: [&str; 4] = ["bypass", "splice", "bans", "accept"];
 const PREBUILT: &str = "proxy-ebpf/prebuilt";
 /// The compiler of the committed objects: another compiler produces other bytes.
 const BUILT_BY: &str = "proxy-ebpf/prebuilt/built-by.txt";

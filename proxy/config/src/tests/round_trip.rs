@@ -603,6 +603,7 @@ prop_compose! {
                 splice,
                 bans,
                 bans_clients_max: 77,
+                accept_steering: splice,
                 quic_steering: bans,
                 bypass_downstream: if via { Switch::On } else { Switch::Off },
                 bypass_stall_ms: drain_timeout_ms.max(100),

@@ -55,6 +55,12 @@ const BANS: Assist = Assist {
     needs: &[("capabilities", "CAP_BPF"), ("bpf", "lru_hash"), ("bpf", "socket_filter")],
 };
 
+/// The same for the program that chooses workers.
+const ACCEPT_STEERING: Assist = Assist {
+    name: "accept_steering",
+    needs: &[("capabilities", "CAP_BPF"), ("bpf", "array_mmapable"), ("bpf", "socket_filter")],
+};
+
 /// The verdicts on the assists.
 #[derive(Debug)]
 pub(crate) struct Assists {
@@ -62,6 +68,7 @@ pub(crate) struct Assists {
     direct_return: Verdict,
     splice: Verdict,
     bans: Verdict,
+    accept_steering: Verdict,
 }
 
 /// The verdict on one assist.
@@ -97,6 +104,7 @@ impl Assists {
             direct_return: verdict(&DIRECT_RETURN, modes.direct_return, Some(areas)),
             splice: verdict(&SPLICE, modes.splice, Some(areas)),
             bans: verdict(&BANS, modes.bans, Some(areas)),
+            accept_steering: verdict(&ACCEPT_STEERING, modes.accept_steering, Some(areas)),
         }
         .with_dependence(config)
     }
@@ -110,6 +118,8 @@ impl Assists {
             || modes.splice != AssistMode::Off
             || modes.bans == AssistMode::Required
             || (modes.bans == AssistMode::Auto && config.bans_clients())
+            || modes.accept_steering == AssistMode::Required
+            || (modes.accept_steering == AssistMode::Auto && config.worker_count() > 1)
         {
             return Self::judge(config, &areas(config, &Host::probe(&Sources::host()), &Ok(())));
         }
@@ -118,11 +128,13 @@ impl Assists {
             direct_return: verdict(&DIRECT_RETURN, modes.direct_return, None),
             splice: verdict(&SPLICE, modes.splice, None),
             bans: verdict(&BANS, modes.bans, None),
+            accept_steering: verdict(&ACCEPT_STEERING, modes.accept_steering, None),
         }
         .with_dependence(config)
     }
 
-    /// Direct return needs connections joined by bypass, and clients that are not joined; bans need somebody to ban.
+    /// Direct return needs connections joined by bypass, and clients that are not joined; bans need somebody to ban, and
+    /// a choice needs several workers.
     fn with_dependence(mut self, config: &Config) -> Self {
         let modes = config.kernel;
         if modes.bans == AssistMode::Auto && !config.bans_clients() {
@@ -131,6 +143,11 @@ impl Assists {
                 means: "no rate limit bans".to_owned(),
                 remedy: Some("write kernel.bans: required for bans by `sluice bans add` alone".to_owned()),
             }];
+        }
+        if modes.accept_steering == AssistMode::Auto && config.worker_count() == 1 {
+            let means = "there is one worker".to_owned();
+            self.accept_steering.reasons =
+                vec![Reason { code: "one_worker".to_owned(), means, remedy: None }];
         }
         if !self.bypass.is_used() && self.direct_return.is_used() {
             self.direct_return.reasons.push(no_bypass());
@@ -151,7 +168,14 @@ impl Assists {
 
     /// Records that an assist failed its test and is not used: a code for programs, and a text.
     pub(crate) fn note_failure(&mut self, name: &str, code: impl Into<String>, means: &str) {
-        for verdict in [&mut self.bypass, &mut self.direct_return, &mut self.splice, &mut self.bans] {
+        let all = [
+            &mut self.bypass,
+            &mut self.direct_return,
+            &mut self.splice,
+            &mut self.bans,
+            &mut self.accept_steering,
+        ];
+        for verdict in all {
             if verdict.name == name {
                 // The verifier's log has many lines; only the first is shown.
                 let means = means.lines().next().unwrap_or_default().to_owned();
@@ -186,8 +210,13 @@ impl Assists {
         self.bans.is_used()
     }
 
-    pub(super) fn all(&self) -> [&Verdict; 4] {
-        [&self.bypass, &self.direct_return, &self.splice, &self.bans]
+    /// Whether the kernel is to give each connection to the worker with the fewest.
+    pub(crate) fn chooses_workers(&self) -> bool {
+        self.accept_steering.is_used()
+    }
+
+    pub(super) fn all(&self) -> [&Verdict; 5] {
+        [&self.bypass, &self.direct_return, &self.splice, &self.bans, &self.accept_steering]
     }
 
     /// Names of the required assists that cannot be used.
@@ -213,8 +242,8 @@ impl Assists {
         if told.is_empty() { Ok(()) } else { Err(told.join("\n").into()) }
     }
 
-    /// For bypass, direct return, splice and bans: `used`, or why not, in a few words.
-    pub(crate) fn words(&self) -> [String; 4] {
+    /// For bypass, direct return, splice, bans and accept steering: `used`, or why not, in a few words.
+    pub(crate) fn words(&self) -> [String; 5] {
         self.all()
             .map(|one| if one.is_used() { "used".to_owned() } else { format!("not used: {}", one.why()) })
     }

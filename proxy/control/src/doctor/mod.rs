@@ -101,6 +101,9 @@ pub fn examine(config: &Config, file: Option<String>) -> Report {
     if report.assists.bars() {
         trial::bans(&mut report.assists, config);
     }
+    if report.assists.chooses_workers() {
+        trial::accept(&mut report.assists, config);
+    }
     report
 }
 

@@ -8,6 +8,7 @@ use sluice_engine::barrier;
 use sluice_engine::bypass;
 use sluice_engine::bypass::BypassError;
 use sluice_engine::tunnel;
+use sluice_kernel::accept::Chooser;
 use sluice_kernel::selftest::Failure;
 use sluice_ring::Engine;
 
@@ -32,6 +33,13 @@ pub(super) fn splice(assists: &mut Assists, config: &Config, engine: Engine) {
 pub(super) fn bans(assists: &mut Assists, config: &Config) {
     if let Err(error) = barrier::load(config.kernel.bans_clients_max) {
         assists.note_failure("bans", "load", &error.to_string());
+    }
+}
+
+/// Records in the verdict why the kernel cannot give each connection to the worker with the fewest, if so.
+pub(super) fn accept(assists: &mut Assists, config: &Config) {
+    if let Err(error) = Chooser::load(config.worker_count() as u32) {
+        assists.note_failure("accept_steering", "load", &error.to_string());
     }
 }
 

@@ -11,6 +11,7 @@ use sluice_config::{self as config, Address, ProxyProtocol};
 use sluice_core::tls::{Planned, Terminators};
 use sluice_engine::bypass;
 use sluice_engine::thread::Command;
+use sluice_kernel::accept::Chooser;
 use sluice_net::listener::{
     self, Bound, DatagramSockets, HeldSockets, Listening, ReadySockets, bind_datagrams, hold_datagrams,
 };
@@ -26,6 +27,8 @@ const CLOSING_TICK: Duration = Duration::from_millis(5);
 pub(super) struct Listeners {
     served: RefCell<Vec<Served>>,
     workers: Vec<mpsc::UnboundedSender<Command>>,
+    /// Gives each connection to one of them.
+    chooser: Option<Arc<Chooser>>,
     bypass: Option<Arc<bypass::Control>>,
     /// The TLS terminators of the listeners.
     pub(super) terminators: Arc<Terminators>,
@@ -82,13 +85,13 @@ impl Listeners {
     pub(super) fn new(
         configured: &[config::Listener],
         held: Vec<HeldSockets>,
-        workers: Vec<mpsc::UnboundedSender<Command>>,
+        (workers, chooser): (Vec<mpsc::UnboundedSender<Command>>, Option<Arc<Chooser>>),
         bypass: Option<Arc<bypass::Control>>,
         terminators: Arc<Terminators>,
     ) -> Self {
         let served = configured.iter().zip(held);
         let served = served.map(|(config, held)| Served::new(config.address.clone(), held)).collect();
-        Self { served: RefCell::new(served), workers, bypass, terminators }
+        Self { served: RefCell::new(served), workers, chooser, bypass, terminators }
     }
 
     /// Assigns existing listeners to the wanted ones: by address, preferring the same name.
@@ -142,6 +145,9 @@ impl Listeners {
         let bound = bound.map_err(|error| error.to_string())?;
         listener::listen_all(&bound).map_err(|error| error.to_string())?;
         let held = listener::hold(&bound).map_err(|error| error.to_string())?;
+        if let Some(chooser) = &self.chooser {
+            listener::choose_by(chooser, &held, self.workers.len());
+        }
         let datagrams = self.open_datagrams(plan)?;
         Ok(Opened { bound, held, datagrams })
     }
@@ -251,6 +257,19 @@ impl Listeners {
         }
         for worker in &self.workers {
             let _ = worker.send(Command::Close(Arc::clone(listening)));
+        }
+    }
+
+    /// Makes the kernel choose by the connections of these workers again, after another process has had the sockets.
+    pub(super) fn choose_again(&self) {
+        let Some(chooser) = &self.chooser else { return };
+        for Served { listening, sockets, .. } in self.served.borrow().iter() {
+            if listening.is_chosen()
+                && let Err(error) = listening.choose_by(chooser, sockets)
+            {
+                let name = &listening.current().config.name;
+                tracing::warn!(listener = name, %error, "workers hand connections to each other here");
+            }
         }
     }
 

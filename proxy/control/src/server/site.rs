@@ -18,6 +18,7 @@ use sluice_engine::bypass;
 use sluice_engine::equipment::Equipment;
 use sluice_engine::snapshot::{Live, Snapshot};
 use sluice_engine::thread::Command;
+use sluice_kernel::accept::Chooser;
 use sluice_net::listener::HeldSockets;
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::AbortHandle;
@@ -120,7 +121,7 @@ impl Site {
     pub(super) fn new(
         live: Live,
         listeners: Vec<HeldSockets>,
-        workers: Vec<mpsc::UnboundedSender<Command>>,
+        workers: (Vec<mpsc::UnboundedSender<Command>>, Option<Arc<Chooser>>),
         bypass: Option<Arc<bypass::Control>>,
         terminators: Arc<Terminators>,
         (file, attached, acme): (Config, Attached, Arc<Acme>),

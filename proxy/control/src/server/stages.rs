@@ -21,6 +21,7 @@ use sluice_core::tls::Terminators;
 use sluice_engine::bypass;
 use sluice_engine::thread::Stage;
 use sluice_engine::tunnel;
+use sluice_kernel::accept::Chooser;
 use sluice_net::listener::{self, HeldSockets};
 use sluice_ring::Engine;
 use tokio::sync::watch;
@@ -66,6 +67,7 @@ pub(super) struct Bound {
     bypass: Option<Arc<bypass::Control>>,
     splice: Option<tunnel::SplicerFactory>,
     barrier: Option<Arc<dyn Barrier>>,
+    chooser: Option<Arc<Chooser>>,
 }
 
 /// Workers that accept, and the parts of the control plane.
@@ -113,7 +115,8 @@ impl Prepared {
         let bypass = start::bypass(&self.config, &mut self.assists, &sockets)?;
         let splice = start::splice(&self.config, &mut self.assists, self.engine)?;
         let barrier = start::barrier(&self.config, &mut self.assists)?;
-        Ok(Bound { prepared: self, sockets, held, terminators, bypass, splice, barrier })
+        let chooser = start::chooser(&self.config, &mut self.assists)?;
+        Ok(Bound { prepared: self, sockets, held, terminators, bypass, splice, barrier, chooser })
     }
 }
 
@@ -124,7 +127,7 @@ impl Bound {
         source: Source,
         mut predecessor: Option<&mut Predecessor>,
     ) -> Result<Running, StartError> {
-        let Self { prepared, sockets: bound, held, terminators, bypass, splice, barrier } = self;
+        let Self { prepared, sockets: bound, held, terminators, bypass, splice, barrier, chooser } = self;
         let Prepared { config, program, engine, assists, metrics, demo, clusters, restored } = prepared;
         let (clusters, resolvers) = clusters;
         let mut sockets = Sockets {
@@ -158,9 +161,16 @@ impl Bound {
         snapshot.start_caches();
         // Last, so that a client that finds the port open also finds the control socket, and gets a response at once.
         listener::listen_all(&bound).map_err(|error| error.to_string())?;
+        if let Some(chooser) = &chooser {
+            listener::choose_by(chooser, &held, bound.len());
+        }
         let (stage, watched) = watch::channel(Stage::Serve);
         let tracing = snapshot.config.tracing.as_ref().map(|config| Tracing::new(config, &metrics));
-        let assisted = start::ReadyAssists { bypass: bypass.as_deref(), splice: splice.as_ref() };
+        let assisted = start::ReadyAssists {
+            bypass: bypass.as_deref(),
+            splice: splice.as_ref(),
+            chooser: chooser.as_ref(),
+        };
         let (threads, senders, scheduling) = start::workers(
             bound,
             &live,
@@ -175,7 +185,8 @@ impl Bound {
         start::invite(&snapshot.config, &listening, demo.is_some());
         let said = (config, restored.attached.clone(), acme);
         let token = sockets.admin.as_ref().and_then(|admin| admin.token.clone());
-        let site = Site::new(live, held, senders, bypass.clone(), terminators, said).with_admin_token(token);
+        let site = Site::new(live, held, (senders, chooser), bypass.clone(), terminators, said)
+            .with_admin_token(token);
         let site = Rc::new(site);
         let path = sockets.control.as_ref().map(|control| control.path().to_owned());
         let upgrader = Rc::new(Upgrader::new(Rc::clone(&site), program, others, path));

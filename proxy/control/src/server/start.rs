@@ -21,6 +21,7 @@ use sluice_engine::tunnel;
 use sluice_engine::upstream::Connector;
 use sluice_engine::worker::Worker;
 use sluice_engine::{barrier, bypass};
+use sluice_kernel::accept::Chooser;
 use sluice_net::listener::{self, Bound, Inherited, Listening, ReadySockets};
 use sluice_net::quic::QuicProcess;
 use sluice_ring::Engine;
@@ -237,11 +238,30 @@ pub(super) fn barrier(
     }
 }
 
+/// Prepares the kernel to give each connection to the worker with the fewest, if it may; a failure is recorded in its
+/// verdict.
+pub(super) fn chooser(config: &Config, assists: &mut Assists) -> Result<Option<Arc<Chooser>>, StartError> {
+    if !assists.chooses_workers() {
+        return Ok(None);
+    }
+    match Chooser::load(config.worker_count() as u32) {
+        Ok(chooser) => Ok(Some(Arc::new(chooser))),
+        Err(error) => {
+            let means = error.to_string();
+            assists.note_failure("accept_steering", "load", &means);
+            assists.require()?;
+            tracing::warn!("workers hand connections to each other: {means}");
+            Ok(None)
+        }
+    }
+}
+
 /// The kernel assists that are ready.
 #[derive(Clone, Copy)]
 pub(super) struct ReadyAssists<'a> {
     pub(super) bypass: Option<&'a bypass::Control>,
     pub(super) splice: Option<&'a tunnel::SplicerFactory>,
+    pub(super) chooser: Option<&'a Arc<Chooser>>,
 }
 
 /// The worker threads, their command channels, and their scheduling policy.
@@ -260,7 +280,7 @@ pub(super) fn workers(
 ) -> Result<Workers, StartError> {
     let (mut threads, mut senders) = (Vec::new(), Vec::new());
     let scheduling = Scheduling::begin(live.load().config.worker_scheduling);
-    let shares = thread::shares(bound.len());
+    let shares = thread::shares(bound.len(), assisted.chooser.cloned());
     let (workers, spreads) = (bound.len(), live.load().config.worker_placement == WorkerPlacement::Spread);
     for (index, (listeners, (share, handed))) in bound.into_iter().zip(shares).enumerate() {
         let live = Arc::clone(live);
@@ -309,8 +329,17 @@ pub(super) fn announce(
     assists: &Assists,
 ) {
     listeners.iter().for_each(listeners::announce);
-    let [bypass, direct_return, splice, bans] = assists.words();
-    tracing::info!(workers, scheduling, bypass, direct_return, splice, bans, "serving with {engine}");
+    let [bypass, direct_return, splice, bans, accept_steering] = assists.words();
+    tracing::info!(
+        workers,
+        scheduling,
+        bypass,
+        direct_return,
+        splice,
+        bans,
+        accept_steering,
+        "serving with {engine}"
+    );
 }
 
 /// Prints a line. Unlike `println!`, does not panic if the reader has gone.

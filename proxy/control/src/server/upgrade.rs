@@ -99,6 +99,7 @@ impl Upgrader {
         let successor = self.start_successor(binary, patience).await;
         if successor.is_err() {
             bans.pause_barrier(false);
+            self.site.listeners.choose_again();
             self.site.live.load().drain_caches(false);
         }
         successor

@@ -21,7 +21,7 @@ pub(crate) fn findings(
         address: state.config.address.to_string(),
         protocol: state.config.protocol.word().to_owned(),
     };
-    let names = ["bypass", "direct_return", "splice", "bans"];
+    let names = ["bypass", "direct_return", "splice", "bans", "accept_steering"];
     let assist = |(name, verdict): (&str, String)| Assist { name: name.to_owned(), verdict };
     Fixed {
         version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -81,7 +81,12 @@ impl State {
         let placed = self.sum_open(Event::PlaceBegun, Event::PlaceEnded);
         rows.gauge("placed", "Workers that stay on a core of their own now (worker_placement).", placed)?;
         let gathered = self.sum_open(Event::SharedPlaceBegun, Event::SharedPlaceEnded);
-        rows.gauge("gathered", "Workers that share one core now because requests are queued.", gathered)
+        rows.gauge("gathered", "Workers that share one core now because requests are queued.", gathered)?;
+        let open = self.connections_of_workers();
+        let help = "Open downstream connections of the worker that has the fewest.";
+        rows.gauge("connections_min", help, open.iter().copied().min().unwrap_or_default())?;
+        let help = "Open downstream connections of the worker that has the most.";
+        rows.gauge("connections_max", help, open.iter().copied().max().unwrap_or_default())
     }
 
     fn upstream(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {

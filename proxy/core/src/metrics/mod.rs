@@ -197,6 +197,15 @@ impl State {
         self.sum_event(begun).saturating_sub(ended)
     }
 
+    /// Open downstream connections, by worker. The ends are read first, as above.
+    fn connections_of_workers(&self) -> Vec<u64> {
+        let open = |worker: &Arc<WorkerMetrics>| {
+            let closed = worker.event(Event::DownstreamClosed);
+            worker.event(Event::DownstreamAccepted).saturating_sub(closed)
+        };
+        lock(&self.workers).iter().map(open).collect()
+    }
+
     fn sum_errors(&self, index: usize) -> u64 {
         lock(&self.workers).iter().map(|worker| worker.errors(index)).sum()
     }

@@ -80,6 +80,8 @@ fn gauges_count_what_has_begun_and_not_ended() {
     for (_, _, name) in pairs {
         assert_eq!(value(&text, name), Some(1.0), "{name}");
     }
+    let of_workers = ["min", "max"].map(|end| value(&text, &format!("sluice_workers_connections_{end}")));
+    assert_eq!(of_workers, [Some(0.0), Some(1.0)], "one has none, the other has one");
 }
 
 #[test]

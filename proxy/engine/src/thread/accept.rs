@@ -170,7 +170,10 @@ impl AcceptContext {
     fn admit(&self, entrance: &Entrance, state: &Arc<ListenerState>, socket: OwnedFd, peer: &SockAddr) {
         // A unix socket's peer has no address; it is on this host.
         let client = peer.as_socket().unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)));
-        let state = Arc::clone(state);
+        let (state, is_chosen) = (Arc::clone(state), entrance.listening.is_chosen());
+        if is_chosen {
+            self.share.take();
+        }
         if self.is_banned(&state, client.ip()) {
             if peer.as_socket().is_some() {
                 self.keep_out(entrance, client.ip());
@@ -182,7 +185,7 @@ impl AcceptContext {
         let admission = admission.with_client(of_client);
         let place = match self.worker.is_draining() {
             true => self.share.keep(admission),
-            false => self.share.choose(admission),
+            false => self.share.choose(admission, is_chosen),
         };
         match self.share.hand(Accepted { state, socket, client, place }) {
             Some(accepted) => self.begin(accepted),

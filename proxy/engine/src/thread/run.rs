@@ -126,7 +126,10 @@ async fn serve(worker: impl FnOnce() -> Worker, listeners: Vec<Bound>, told: Wor
             Stage::Drain | Stage::HandOver | Stage::End => break,
         }
         tokio::select! {
-            _ = tick.tick() => worker.tick(),
+            _ = tick.tick() => {
+                worker.tick();
+                door.share.tick();
+            }
             () = called(&worker) => if let Some(direct) = worker.direct() { direct.call_in_waited_for() },
             Some(accepted) = handed.recv() => door.begin(accepted),
             Some(command) = commands.recv() => obey(&door, command, &mut served),

@@ -12,6 +12,8 @@ use std::sync::Arc;
 use listenfd::ListenFd;
 use sluice_config::{self as config, Address};
 use sluice_core::tls;
+use sluice_kernel::accept;
+use sluice_kernel::tcp::cookie;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::{Bound, Listening, datagrams};
@@ -60,8 +62,17 @@ pub fn bind_all(
     let mut by_worker: Vec<Vec<Bound>> = (0..workers).map(|_| Vec::new()).collect();
     for listener in listeners {
         let ReadySockets { sockets, datagrams, are_own } = take(listener);
-        // Another process may have had the kernel turn clients away here; this one has bans of its own.
-        sockets.iter().for_each(|socket| Listening::let_everybody_in(socket.as_fd()));
+        // Another process may have had the kernel turn clients away here, or choose by the connections of its workers.
+        for socket in &sockets {
+            Listening::let_everybody_in(socket.as_fd());
+            accept::detach(socket.as_fd());
+        }
+        // One with more workers had duplicates of them.
+        let sockets: Vec<OwnedFd> = {
+            let distinct: Vec<usize> = distinct(&sockets).collect();
+            let numbered = sockets.into_iter().enumerate();
+            numbered.filter(|(index, _)| distinct.contains(index)).map(|(_, socket)| socket).collect()
+        };
         let is_own = are_own || sockets.is_empty();
         let failed =
             |source| BindError { name: listener.name.clone(), address: listener.address.clone(), source };
@@ -167,6 +178,17 @@ fn unix(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket.into())
 }
 
+/// The indices of sockets without those that are duplicates of an earlier one.
+pub(super) fn distinct(sockets: &[OwnedFd]) -> impl Iterator<Item = usize> {
+    let mut seen = HashSet::new();
+    // Without the number, nothing is known to be a duplicate.
+    let is_new = move |(index, socket): (usize, &OwnedFd)| match cookie(socket.as_fd()) {
+        Ok(cookie) => seen.insert(cookie).then_some(index),
+        Err(_) => Some(index),
+    };
+    sockets.iter().enumerate().filter_map(is_new)
+}
+
 /// At least one socket per worker. The given sockets are duplicated as often as necessary.
 fn share(sockets: &[OwnedFd], workers: usize) -> io::Result<Vec<OwnedFd>> {
     for socket in sockets {
@@ -217,4 +239,45 @@ fn tcp_address(listener: &TcpListener) -> Option<Address> {
     // Best effort, as for our own sockets: the connection works without it.
     let _ = socket.set_tcp_nodelay(true);
     listener.local_addr().ok().map(Address::Ip)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::hold;
+    use super::*;
+
+    fn numbers(sockets: &[OwnedFd]) -> Vec<u64> {
+        sockets.iter().map(|socket| cookie(socket.as_fd()).unwrap()).collect()
+    }
+
+    /// Binds a listener for workers with the sockets of another process, and holds it.
+    fn passed_on(sockets: &[OwnedFd], workers: usize) -> Vec<OwnedFd> {
+        let text = config::short_form("127.0.0.1:1", &["127.0.0.1:2".to_owned()]);
+        let config = config::parse("c.yaml", &text, &[]).unwrap();
+        let terminators = tls::Terminators::default().plan(&config.listeners).unwrap();
+        let mut take = |_: &config::Listener| ReadySockets {
+            sockets: sockets.iter().map(|socket| socket.try_clone().unwrap()).collect(),
+            ..ReadySockets::default()
+        };
+        let ours = HashSet::new();
+        let bound = bind_all(&config.listeners, workers, &mut take, &ours, &terminators).unwrap();
+        assert!(bound.iter().all(|of_worker| !of_worker.is_empty()), "each worker has one");
+        hold(&bound).unwrap().pop().unwrap().sockets
+    }
+
+    #[test]
+    fn sockets_keep_their_order_through_processes_with_other_workers() {
+        let first = tcp(SocketAddr::from(([127, 0, 0, 1], 0)), true).unwrap();
+        let address = first.local_addr().unwrap().as_socket().unwrap();
+        let rest = (1..4).map(|_| tcp(address, true).unwrap());
+        let at_first: Vec<OwnedFd> = std::iter::once(first).chain(rest).map(OwnedFd::from).collect();
+        let mut sockets = passed_on(&at_first, 4);
+        for workers in [2, 7, 3, 4] {
+            sockets = passed_on(&sockets, workers);
+            let distinct: Vec<u64> = distinct(&sockets).map(|index| numbers(&sockets)[index]).collect();
+            assert_eq!(distinct, numbers(&at_first), "{workers} workers");
+        }
+        assert_eq!(sockets.len(), 4, "without duplicates");
+    }
 }

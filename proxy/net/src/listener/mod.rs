@@ -17,7 +17,8 @@ pub use sluice_core::client_places::ClientPlace;
 use sluice_core::client_places::Clients;
 use sluice_core::tls::Terminator;
 use sluice_http::{ListenerFields, Version};
-use sluice_kernel::{bans, socket};
+use sluice_kernel::accept::Chooser;
+use sluice_kernel::{KernelError, bans, socket};
 
 use crate::quic::{Mailboxes, Origin};
 
@@ -43,6 +44,7 @@ pub struct Listening {
     shares_port: bool,
     is_hidden: AtomicBool,
     is_starved: AtomicBool,
+    is_chosen: AtomicBool,
 }
 
 /// A listener with one configuration. A connection keeps the configuration it started with.
@@ -100,8 +102,9 @@ pub struct Admission {
 impl Listening {
     pub(crate) fn new(config: config::Listener, terminator: Option<Arc<Terminator>>, is_own: bool) -> Self {
         let state = ListenerState::new(config).with_tls(terminator);
-        let (current, is_hidden, is_starved) = (ArcSwap::from_pointee(state), false.into(), false.into());
-        Self { current, is_own, shares_port: false, is_hidden, is_starved }
+        let [is_hidden, is_starved, is_chosen] = [(); 3].map(|()| AtomicBool::new(false));
+        let current = ArcSwap::from_pointee(state);
+        Self { current, is_own, shares_port: false, is_hidden, is_starved, is_chosen }
     }
 
     fn sharing_port(self, shares_port: bool) -> Self {
@@ -139,6 +142,23 @@ impl Listening {
         self.is_hidden.store(hidden.is_ok(), Ordering::Relaxed);
     }
 
+    /// Makes the kernel give each connection to the worker with the fewest. `sockets` are those of the workers, in the
+    /// order in which they were bound.
+    ///
+    /// # Errors
+    /// The kernel refuses it: it chooses by the addresses, and workers hand connections to each other.
+    pub fn choose_by(&self, chooser: &Chooser, sockets: &[OwnedFd]) -> Result<(), KernelError> {
+        let Some(first) = sockets.first() else { return Ok(()) };
+        let attached = chooser.attach(first.as_fd());
+        self.is_chosen.store(attached.is_ok(), Ordering::Relaxed);
+        attached
+    }
+
+    /// Whether the kernel chooses the worker by its connections.
+    pub fn is_chosen(&self) -> bool {
+        self.is_chosen.load(Ordering::Relaxed)
+    }
+
     /// Lets banned clients connect to a socket again, so that sluice sees them.
     pub fn let_everybody_in(socket: BorrowedFd<'_>) {
         bans::unguard(socket);
@@ -165,22 +185,42 @@ impl Listening {
 /// # Errors
 /// No descriptors are left.
 pub fn hold(bound: &[Vec<Bound>]) -> io::Result<Vec<HeldSockets>> {
-    let mut held: Vec<HeldSockets> = Vec::new();
-    for Bound { listening, socket, .. } in bound.iter().flatten() {
-        let index = held.iter().position(|held| Arc::ptr_eq(&held.listening, listening));
-        let index = index.unwrap_or_else(|| {
-            let listening = Arc::clone(listening);
-            held.push(HeldSockets { listening, sockets: Vec::new(), datagrams: Vec::new() });
-            held.len() - 1
-        });
-        held[index].sockets.push(socket.try_clone()?);
+    let mut listeners: Vec<&Arc<Listening>> = Vec::new();
+    for Bound { listening, .. } in bound.iter().flatten() {
+        if !listeners.iter().any(|known| Arc::ptr_eq(known, listening)) {
+            listeners.push(listening);
+        }
     }
-    for held in &mut held {
-        let of_listener =
-            bound.iter().flatten().filter(|bound| Arc::ptr_eq(&bound.listening, &held.listening));
-        held.datagrams = datagrams::hold(of_listener.filter_map(|bound| bound.datagrams.as_ref()))?;
+    let hold = |listening: &Arc<Listening>| {
+        let is_of = |bound: &&Bound| Arc::ptr_eq(&bound.listening, listening);
+        // The first of each worker, then the second of each: as `bind_all` has dealt them out.
+        let mut sockets: Vec<_> = bound.iter().flat_map(|own| own.iter().filter(is_of).enumerate()).collect();
+        sockets.sort_by_key(|(round, _)| *round);
+        let sockets =
+            sockets.into_iter().map(|(_, bound)| bound.socket.try_clone()).collect::<io::Result<_>>()?;
+        let of_listener = bound.iter().flatten().filter(is_of);
+        let datagrams = datagrams::hold(of_listener.filter_map(|bound| bound.datagrams.as_ref()))?;
+        Ok(HeldSockets { listening: Arc::clone(listening), sockets, datagrams })
+    };
+    listeners.into_iter().map(hold).collect()
+}
+
+/// Makes the kernel give each connection to the worker with the fewest, at every listener that has one socket for each
+/// of the `workers`. Elsewhere, or if the kernel refuses it, workers hand connections to each other.
+pub fn choose_by(chooser: &Chooser, held: &[HeldSockets], workers: usize) {
+    if workers == 1 {
+        return;
     }
-    Ok(held)
+    for HeldSockets { listening, sockets, .. } in held {
+        let listener = &listening.current().config;
+        let is_ip = matches!(listener.address, config::Address::Ip(_));
+        if !is_ip || sockets.len() != workers || bind::distinct(sockets).count() != workers {
+            continue;
+        }
+        if let Err(error) = listening.choose_by(chooser, sockets) {
+            tracing::warn!(listener = listener.name, %error, "workers hand connections to each other here");
+        }
+    }
 }
 
 impl ListenerState {

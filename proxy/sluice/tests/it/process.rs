@@ -319,7 +319,8 @@ fn workers_use_the_logged_scheduling_policy() {
 #[test]
 fn busy_workers_hand_new_connections_to_others() {
     let origin = Origin::saying("hi");
-    let Some(proxy) = Setup::to_origin(&origin).with("workers", 4).start() else { return };
+    let setup = Setup::to_origin(&origin).with("workers", 4).with("kernel.accept_steering", "off");
+    let Some(proxy) = setup.start() else { return };
     let mut clients: Vec<_> = (0..40).map(|_| proxy.connect()).collect();
     for client in &mut clients {
         assert_eq!(client.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n").text(), "hi");

@@ -9,6 +9,7 @@ mod support;
 #[allow(dead_code, unused_imports, reason = "made for the host tests, which use all of it")]
 mod proxy_support;
 
+mod accept_steering;
 mod bans;
 mod bounds;
 mod clients;

@@ -270,6 +270,9 @@ impl Kernel {
         if !used("splice") {
             bail!("splice is not used: {}", report["assists"]["splice"]);
         }
+        if !used("accept_steering") {
+            bail!("accept_steering is not used: {}", report["assists"]["accept_steering"]);
+        }
         match self.bypass {
             Bypass::Used if used("bypass") && used("direct_return") => Ok("all assists are used".to_owned()),
             Bypass::Refused(check) if !used("bypass") && reasons.contains(check) => Ok(reasons),
