@@ -1,7 +1,7 @@
 //! Endpoints that are found: in a file, and by servers that do what they should not.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
@@ -10,6 +10,25 @@ use crate::support::{Origin, Proxy, Setup, free_port, ok, poll, upgrade};
 /// A sluice without endpoints of its own, and the file of its source.
 fn setup(discover: Value) -> Setup {
     Setup::to(&[]).without("clusters").with("clusters", json!({"default": {"discover": discover}}))
+}
+
+/// A folder of the files of a test, removed when dropped.
+struct Files(Setup);
+
+impl Files {
+    fn new() -> Self {
+        Self(Setup::to(&[]))
+    }
+
+    fn file(&self, name: &str, content: &str) -> PathBuf {
+        self.0.file(name, content)
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0.folder);
+    }
 }
 
 /// Replaces a file as editors and configuration management do.
@@ -34,8 +53,8 @@ fn wait_for(proxy: &Proxy, wanted: &[&str]) {
 fn a_changed_file_changes_endpoints_without_dropping_a_request() {
     let origins = ["one", "two", "three"].map(Origin::saying);
     let [one, two, three] = origins.each_ref().map(|origin| origin.endpoint.as_str());
-    let empty = setup(json!({}));
-    let path = empty.file("endpoints", &json!([one, {"address": two, "weight": 3}]).to_string());
+    let files = Files::new();
+    let path = files.file("endpoints", &json!([one, {"address": two, "weight": 3}]).to_string());
     let file = setup(json!({"file": path, "min_percent": 0}));
     let Some(proxy) = file.start() else { return };
     assert_eq!(labels(&proxy), [one, two]);
@@ -59,7 +78,8 @@ fn a_changed_file_changes_endpoints_without_dropping_a_request() {
 fn a_list_that_is_not_believed_changes_nothing() {
     let origins = ["one", "two", "three"].map(Origin::saying);
     let [one, two, three] = origins.each_ref().map(|origin| origin.endpoint.as_str());
-    let path = setup(json!({})).file("endpoints", &json!([one, two, three]).to_string());
+    let files = Files::new();
+    let path = files.file("endpoints", &json!([one, two, three]).to_string());
     let file = setup(json!({"file": path, "min_percent": 60, "hold_time": "1h", "endpoints_max": 4}));
     let Some(proxy) = file.start() else { return };
     let many: Vec<_> = (0..5).map(|port| format!("127.0.0.1:{}", port + 1)).collect();
@@ -94,7 +114,8 @@ fn a_list_that_is_not_believed_changes_nothing() {
 fn names_that_do_not_resolve_and_sluice_itself_are_no_endpoints() {
     let origin = Origin::saying("one");
     let one = origin.endpoint.as_str();
-    let path = setup(json!({})).file("endpoints", &json!([one]).to_string());
+    let files = Files::new();
+    let path = files.file("endpoints", &json!([one]).to_string());
     // A port that is known before.
     let own = format!("127.0.0.1:{}", free_port());
     let file = setup(json!({"file": path, "min_percent": 0}))
@@ -119,8 +140,8 @@ fn names_that_do_not_resolve_and_sluice_itself_are_no_endpoints() {
 fn an_upgrade_and_a_reload_while_the_source_is_away_keep_what_was_found() {
     let origin = Origin::saying("one");
     let one = origin.endpoint.as_str();
-    let path = setup(json!({}))
-        .file("endpoints", &json!([one, {"address": "127.0.0.2:1", "backup": true}]).to_string());
+    let files = Files::new();
+    let path = files.file("endpoints", &json!([one, {"address": "127.0.0.2:1", "backup": true}]).to_string());
     let discover = json!({"file": path, "first_timeout": "100ms"});
     let Some(proxy) = setup(discover).start() else { return };
     fs::remove_file(&path).unwrap();
@@ -142,7 +163,8 @@ fn an_upgrade_and_a_reload_while_the_source_is_away_keep_what_was_found() {
 fn a_start_without_the_source_uses_what_was_found_before() {
     let origin = Origin::saying("one");
     let one = origin.endpoint.as_str();
-    let path = setup(json!({})).file("endpoints", &json!([one]).to_string());
+    let files = Files::new();
+    let path = files.file("endpoints", &json!([one]).to_string());
     let memory = path.with_file_name("memory");
     let discover = json!({"file": path, "memory_file": memory, "first_timeout": "100ms"});
     let Some(proxy) = setup(discover.clone()).start() else { return };
@@ -172,7 +194,8 @@ fn servers_that_answer_nonsense_harm_nobody() {
     for body in bodies {
         let bad = Origin::answering(move |_| ok(&body));
         let url = format!("http://{}", bad.endpoint);
-        let token = setup(json!({})).file("token", "secret\n");
+        let files = Files::new();
+        let token = files.file("token", "secret\n");
         let sources = [
             json!({"consul": {"url": url, "service": "a"}}),
             json!({"etcd": {"endpoints": [url], "prefix": "/a/"}}),
