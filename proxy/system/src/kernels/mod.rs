@@ -102,7 +102,7 @@ const BYPASS_USED: [&str; 10] = [
 
 /// Tests of the kernel tier that run unless all are requested: each assist in use, and each self-test.
 const BRIEF: [&str; 17] = [
-    "accept_steering::",
+    "accept_steering::connections_need",
     "bans::",
     "bounds::",
     "clients::clients_of_our_listener",
