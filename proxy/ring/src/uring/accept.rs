@@ -74,6 +74,10 @@ impl AcceptOp {
     /// accept once more, later, and until then finds nothing to cancel. If another accept takes that connection, this
     /// one would wait for the next. Our own driver repeats such a cancellation at once; tokio-uring does not.
     pub(crate) async fn stopped(&mut self) -> io::Result<(OwnedFd, SockAddr)> {
+        if self.0.repeats_cancellation() {
+            // A timer for each accept would wake the loop by a system call each time.
+            return self.await;
+        }
         loop {
             match timeout(AGAIN, &mut *self).await {
                 Ok(ended) => return ended,

@@ -150,6 +150,11 @@ impl<D: Finished> InFlight<D> {
         }
     }
 
+    /// Whether a cancellation that the kernel has lost is repeated without being asked for.
+    fn repeats_cancellation(&self) -> bool {
+        matches!(self, Self::Own(_))
+    }
+
     /// Whether the kernel has it, as far as is known.
     fn is_submitted(&self) -> bool {
         match self {
