@@ -18,9 +18,6 @@ use super::socket;
 /// Built by `cargo xtask build-ebpf`, and committed.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../proxy-ebpf/prebuilt/accept.bpf.o");
 
-/// Linux 5.3; not in the libc crate.
-const SO_DETACH_REUSEPORT_BPF: libc::c_int = 68;
-
 /// The loaded program, and the counts that it reads. The program remains at the sockets to which it was attached until
 /// another one takes its place or they are closed.
 pub struct Chooser {
@@ -112,13 +109,6 @@ impl Chooser {
         }
         Ok(())
     }
-}
-
-/// The kernel chooses by the addresses again. Sockets that came from another process may have a program.
-pub fn detach(listener: BorrowedFd<'_>) {
-    // It fails if there is no program.
-    let option = (libc::SOL_SOCKET, SO_DETACH_REUSEPORT_BPF);
-    let _ = socket::set(listener, option, 0, "setsockopt(SO_DETACH_REUSEPORT_BPF)");
 }
 
 impl Loads {
@@ -225,7 +215,7 @@ mod tests {
         let group = group(2);
         chooser.attach(group[0].as_fd()).unwrap();
         (0..1000).for_each(|_| chooser.loads()[0].add());
-        detach(group[1].as_fd());
+        socket::choose_by_address(group[1].as_fd());
         let address = group[0].local_addr().unwrap();
         let _clients: Vec<_> = (0..40).map(|_| TcpStream::connect(address).unwrap()).collect();
         assert!(waiting(&group[0]) > 0, "some by their address");

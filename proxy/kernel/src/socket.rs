@@ -11,6 +11,8 @@ use super::KernelError;
 
 /// Linux 5.14; not in the libc crate.
 const SO_NETNS_COOKIE: libc::c_int = 71;
+/// Linux 5.3; not in the libc crate.
+const SO_DETACH_REUSEPORT_BPF: libc::c_int = 68;
 /// An index that no interface has: the kernel counts from 1.
 const NO_INTERFACE: libc::c_int = libc::c_int::MAX;
 
@@ -43,6 +45,14 @@ pub fn hide(listener: BorrowedFd<'_>) -> Result<(), KernelError> {
         // Few processes may do it twice, and two descriptors can refer to one socket.
         if interface(listener).is_ok_and(|index| index == NO_INTERFACE) { Ok(()) } else { Err(error) }
     })
+}
+
+/// Makes the kernel choose by the addresses among the sockets that share a port with this one. Sockets that came from
+/// another process may have a program that chooses otherwise.
+pub fn choose_by_address(socket: BorrowedFd<'_>) {
+    // It fails if there is no program.
+    let option = (libc::SOL_SOCKET, SO_DETACH_REUSEPORT_BPF);
+    let _ = set(socket, option, 0, "setsockopt(SO_DETACH_REUSEPORT_BPF)");
 }
 
 /// Sets an option, given by level and number.

@@ -8,10 +8,6 @@
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::KernelError;
-use super::socket::set;
-
-/// Linux 5.3; not in the libc crate.
-const SO_DETACH_REUSEPORT_BPF: libc::c_int = 68;
 
 /// What a program must know of the identifiers that sluice issues.
 #[derive(Clone, Copy, Debug)]
@@ -82,13 +78,6 @@ pub fn steer(socket: BorrowedFd<'_>, layout: IdentifierLayout) -> Result<(), Ker
     if answer == 0 { Ok(()) } else { Err(KernelError::last("setsockopt(SO_ATTACH_REUSEPORT_CBPF)")) }
 }
 
-/// Stops it: the kernel chooses by the addresses again. Sockets that came from another process may be steered.
-pub fn stop(socket: BorrowedFd<'_>) {
-    // It fails if there is no program.
-    let option = (libc::SOL_SOCKET, SO_DETACH_REUSEPORT_BPF);
-    let _ = set(socket, option, 0, "setsockopt(SO_DETACH_REUSEPORT_BPF)");
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -99,6 +88,7 @@ mod tests {
     use socket2::{Domain, Socket, Type};
 
     use super::*;
+    use crate::socket;
 
     const LAYOUT: IdentifierLayout = IdentifierLayout { length: 12, index_at: 1 };
 
@@ -171,7 +161,7 @@ mod tests {
     fn steering_can_be_stopped() {
         let sockets = group(2);
         steer(sockets[0].as_fd(), LAYOUT).unwrap();
-        stop(sockets[1].as_fd());
+        socket::choose_by_address(sockets[1].as_fd());
         let server = sockets[0].local_addr().unwrap();
         let clients: Vec<UdpSocket> = (0..40).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
         clients.iter().for_each(|client| _ = client.send_to(&short(0), server).unwrap());

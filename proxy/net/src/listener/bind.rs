@@ -12,7 +12,7 @@ use std::sync::Arc;
 use listenfd::ListenFd;
 use sluice_config::{self as config, Address};
 use sluice_core::tls;
-use sluice_kernel::accept;
+use sluice_kernel::socket::choose_by_address;
 use sluice_kernel::tcp::cookie;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
@@ -65,7 +65,7 @@ pub fn bind_all(
         // Another process may have had the kernel turn clients away here, or choose by the connections of its workers.
         for socket in &sockets {
             Listening::let_everybody_in(socket.as_fd());
-            accept::detach(socket.as_fd());
+            choose_by_address(socket.as_fd());
         }
         // One with more workers had duplicates of them.
         let sockets: Vec<OwnedFd> = {

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
 use sluice_config::{Address, AssistMode};
+use sluice_kernel::socket::choose_by_address;
 use sluice_kernel::steering;
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -70,7 +71,7 @@ fn complete(address: SocketAddr, workers: usize, mut sockets: Vec<OwnedFd>) -> i
 fn steer(address: SocketAddr, socket: &OwnedFd) -> io::Result<()> {
     let mode = QuicProcess::this().steering();
     if mode == AssistMode::Off {
-        steering::stop(socket.as_fd());
+        choose_by_address(socket.as_fd());
         return Ok(());
     }
     match steering::steer(socket.as_fd(), LAYOUT) {
