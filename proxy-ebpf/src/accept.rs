@@ -1,7 +1,7 @@
 //! Shared by the program that chooses a worker for each new connection and sluice.
 //!
-//! Every number has one writer, or may lose a change without harm, because the programs' compiler has no atomics for
-//! its processor.
+//! The programs' compiler has no atomics for its processor, so what the program writes may lose a change without harm,
+//! and it only reads the rest.
 
 #[cfg(not(target_arch = "bpf"))]
 use core::sync::atomic::{AtomicU32, Ordering};

@@ -1,4 +1,4 @@
-//! Gives each new connection to the worker with the fewest connections (Linux 4.6 or later).
+//! Gives each new connection to the worker with the fewest connections (Linux 5.5 or later).
 //!
 //! `accept_choose` belongs to the sockets that share a listener's port (SO_ATTACH_REUSEPORT_EBPF). It runs for the first
 //! packet of a connection to them and returns the index of a socket. It is a socket filter and not an `sk_reuseport`

@@ -61,18 +61,14 @@ pub fn bind_all(
 ) -> Result<Vec<Vec<Bound>>, BindError> {
     let mut by_worker: Vec<Vec<Bound>> = (0..workers).map(|_| Vec::new()).collect();
     for listener in listeners {
-        let ReadySockets { sockets, datagrams, are_own } = take(listener);
+        let ReadySockets { mut sockets, datagrams, are_own } = take(listener);
         // Another process may have had the kernel turn clients away here, or choose by the connections of its workers.
         for socket in &sockets {
             Listening::let_everybody_in(socket.as_fd());
             choose_by_address(socket.as_fd());
         }
         // One with more workers had duplicates of them.
-        let sockets: Vec<OwnedFd> = {
-            let distinct: Vec<usize> = distinct(&sockets).collect();
-            let numbered = sockets.into_iter().enumerate();
-            numbered.filter(|(index, _)| distinct.contains(index)).map(|(_, socket)| socket).collect()
-        };
+        sockets.retain(is_first());
         let is_own = are_own || sockets.is_empty();
         let failed =
             |source| BindError { name: listener.name.clone(), address: listener.address.clone(), source };
@@ -178,15 +174,11 @@ fn unix(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket.into())
 }
 
-/// The indices of sockets without those that are duplicates of an earlier one.
-pub(super) fn distinct(sockets: &[OwnedFd]) -> impl Iterator<Item = usize> {
+/// Whether a descriptor is the first of its socket among those that the result is called with.
+pub(super) fn is_first() -> impl FnMut(&OwnedFd) -> bool {
     let mut seen = HashSet::new();
     // Without the number, nothing is known to be a duplicate.
-    let is_new = move |(index, socket): (usize, &OwnedFd)| match cookie(socket.as_fd()) {
-        Ok(cookie) => seen.insert(cookie).then_some(index),
-        Err(_) => Some(index),
-    };
-    sockets.iter().enumerate().filter_map(is_new)
+    move |socket| cookie(socket.as_fd()).map_or(true, |cookie| seen.insert(cookie))
 }
 
 /// At least one socket per worker. The given sockets are duplicated as often as necessary.
@@ -275,8 +267,10 @@ mod tests {
         let mut sockets = passed_on(&at_first, 4);
         for workers in [2, 7, 3, 4] {
             sockets = passed_on(&sockets, workers);
-            let distinct: Vec<u64> = distinct(&sockets).map(|index| numbers(&sockets)[index]).collect();
-            assert_eq!(distinct, numbers(&at_first), "{workers} workers");
+            let mut is_new = is_first();
+            let first = sockets.iter().filter(|socket| is_new(socket));
+            let first: Vec<u64> = first.map(|socket| cookie(socket.as_fd()).unwrap()).collect();
+            assert_eq!(first, numbers(&at_first), "{workers} workers");
         }
         assert_eq!(sockets.len(), 4, "without duplicates");
     }

@@ -214,7 +214,7 @@ pub fn choose_by(chooser: &Chooser, held: &[HeldSockets], workers: usize) {
     for HeldSockets { listening, sockets, .. } in held {
         let listener = &listening.current().config;
         let is_ip = matches!(listener.address, config::Address::Ip(_));
-        if !is_ip || sockets.len() != workers || bind::distinct(sockets).count() != workers {
+        if !is_ip || sockets.len() != workers || !sockets.iter().all(bind::is_first()) {
             continue;
         }
         if let Err(error) = listening.choose_by(chooser, sockets) {
