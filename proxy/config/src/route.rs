@@ -66,7 +66,7 @@ pub struct Route {
     pub buffering: Buffering,
     /// Overrides the cluster's response timeout, in milliseconds.
     pub response_timeout_ms: Option<u64>,
-    /// Overrides the cluster's body idle timeout, in milliseconds.
+    /// Overrides the cluster's body idle timeout, in milliseconds; a route to files without a cluster has 1 minute.
     pub body_idle_timeout_ms: Option<u64>,
     /// Overrides the cluster's retry policy.
     pub retry: Option<Retry>,

@@ -402,7 +402,7 @@ fn refuse_idle_keys(fields: &Fields<'_>, route: &Route) {
         ("request_headers", route.request_headers != HeaderEdits::default()),
         ("direct_return", route.direct_return != RouteDirect::Auto),
         ("response_timeout", route.response_timeout_ms.is_some()),
-        ("body_idle_timeout", route.body_idle_timeout_ms.is_some()),
+        ("body_idle_timeout", route.body_idle_timeout_ms.is_some() && without_files),
         ("retry", route.retry.is_some()),
         ("error_pages_for", route.error_pages_for.is_some()),
         ("sendfile", route.sendfile.is_some()),

@@ -359,6 +359,10 @@ const ROUTES: &[(&str, &str)] = &[
         "5: routes[0].retry: this has no effect on a route without a cluster; remove it",
     ),
     (
+        "{respond: {}, body_idle_timeout: 1h}",
+        "5: routes[0].body_idle_timeout: this has no effect on a route without a cluster; remove it",
+    ),
+    (
         "{respond: {}, buffer_responses: on}",
         "5: routes[0].buffer_responses: this has no effect on a route without a cluster; remove it",
     ),
