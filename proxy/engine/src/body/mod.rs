@@ -139,8 +139,8 @@ impl Transfer {
     }
 
     /// The same, encoded before it is sent.
-    pub(crate) fn encoded(self, encoder: Option<Encoder>) -> Self {
-        Self { encoder: encoder.map(Box::new), ..self }
+    pub(crate) fn encoded(self, encoder: Option<Box<Encoder>>) -> Self {
+        Self { encoder, ..self }
     }
 
     /// Opaque bytes until the sender ends. Many of these wait for long at the same time, so they use small buffers.

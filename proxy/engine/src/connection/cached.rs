@@ -309,7 +309,8 @@ impl Connection {
         let fill = look.fill_for(Some(ticket), purpose);
         let stream = Stream::Channel(Rc::new(Sink));
         let (worker, listener) = (Rc::clone(&self.worker), Arc::clone(&self.listener));
-        let mut behind = Self::bare(worker, listener, stream, self.peer.on_stream());
+        let runners = Rc::clone(&self.runners);
+        let mut behind = Self::bare(worker, runners, listener, stream, self.peer.on_stream());
         behind.session.head = self.session.head.clone();
         behind.session.exchanges = 1;
         let account = account.behind();

@@ -26,21 +26,20 @@ impl Connection {
         &mut self,
         worker: &Worker,
         (entry, cluster): (&RouteEntry, &Arc<Cluster>),
-        account: Account,
-        transfer: Transfer,
+        account: &Account,
+        transfer: &mut Transfer,
         errand: Option<&Errand>,
     ) -> Next {
-        let snapshot = &account.snapshot.clone();
-        let mut policy = policy(snapshot, entry, cluster, &account, &self.session.head);
+        let mut policy = policy(&account.snapshot, entry, cluster, account, &self.session.head);
         policy.cache = part(errand);
-        let affinity = self.affinity(cluster, &account);
+        let affinity = self.affinity(cluster, account);
         let mut set_cookie = None;
         if let Some(Affinity { hash, set_cookie: value }) = affinity {
             policy.request.hash = Some(hash);
             policy.direct_return &= value.is_none();
             set_cookie = value;
         }
-        let own = self.own_edits(entry, &account, set_cookie);
+        let own = self.own_edits(entry, account, set_cookie);
         if let Some(edits) = &own {
             policy.request_edits = Some(&edits.request);
             policy.response_edits = Some(&edits.response).filter(|edits| !edits.is_empty());
@@ -48,10 +47,7 @@ impl Connection {
         let of_cache: Option<FieldEdits> =
             policy.cache.fill().and_then(|fill| fill.edits(policy.request_edits));
         policy.request_edits = of_cache.as_ref().or(policy.request_edits);
-        if own.is_none() && of_cache.is_none() {
-            return self.forward(worker, entry, &policy, account, transfer).await;
-        }
-        Box::pin(self.forward(worker, entry, &policy, account, transfer)).await
+        self.forward(worker, entry, &policy, account, transfer).await
     }
 
     /// Asks the application on behalf of the cache alone.
@@ -59,10 +55,10 @@ impl Connection {
         let (worker, snapshot) = (Rc::clone(&self.worker), account.snapshot.clone());
         let Some(entry) = account.route.and_then(|index| snapshot.routes.get(index as usize)) else { return };
         let Target::Cluster(cluster) = &entry.target else { return };
-        let transfer = request_transfer(Framing::None, self.limits());
+        let mut transfer = request_transfer(Framing::None, self.limits());
         let errand = Errand::Fill(Box::new(fill));
         // Nobody is there to get an answer.
-        let _ = self.ask_cluster(&worker, (entry, cluster), account, transfer, Some(&errand)).await;
+        let _ = self.ask_cluster(&worker, (entry, cluster), &account, &mut transfer, Some(&errand)).await;
     }
 
     /// Ends a request whose response could have been kept, and that has failed: others wait for it, and a stale

@@ -37,39 +37,40 @@ impl Connection {
         worker: &Worker,
         entry: &RouteEntry,
         policy: &Policy<'_>,
-        account: Account,
-        mut transfer: Transfer,
+        account: &Account,
+        transfer: &mut Transfer,
     ) -> Next {
         let mut progress = Progress { path: Some(BodyPath::Copy), ..Progress::default() };
         let composed = {
-            let composing = pin!(self.compose(worker, entry, policy, &account, &mut transfer));
+            let composing = pin!(self.compose(worker, entry, policy, account, transfer));
             exchange::until_cut(policy, composing).await
         };
         let (mut held, opening) = match composed {
             Ok(composed) => composed,
             Err(reason) => {
                 progress.bytes_in = transfer.bytes();
-                return self.fail(&account, progress, reason, &transfer).await;
+                return self.fail(account, progress, reason, transfer).await;
             }
         };
         let keep_alive = self.may_continue();
         let host = self.session.head.host();
         let host = if host.is_empty() { self.listener.authority.as_bytes() } else { host };
-        let downstream = Downstream {
+        let mut downstream = Downstream {
             change: Change::of(worker.view(), &account.snapshot, &self.session.head, host),
             head: &self.session.head,
             reader: &mut self.io.reader,
             writer: &mut self.io.writer,
             deadline: &self.io.deadline,
             limits: &self.listener.config.limits,
-            transfer: &mut transfer,
-            held: held.as_mut(),
+            transfer: &mut *transfer,
+            held: held.as_deref_mut(),
             keep_alive,
             listener: self.listener.fields(self.session.head.version()),
             client: &mut self.peer.direct,
             exchanges: self.session.exchanges,
         };
-        let outcome = exchange::forward(worker.resources(), policy, downstream, opening, &mut progress).await;
+        let outcome =
+            exchange::forward(worker.resources(), policy, &mut downstream, opening, &mut progress).await;
         progress.bytes_in = transfer.bytes();
         let is_kept = matches!(outcome, Ok(Finish::Cached(..)) | Err(_));
         if let Some(status) = policy.cache.status().filter(|_| !is_kept) {
@@ -77,23 +78,23 @@ impl Connection {
         }
         match outcome {
             Ok(Finish::Answered { keep_alive }) => {
-                self.record(&account, &progress, None);
-                if keep_alive { Next::KeepAlive } else { self.last_answer(&transfer) }
+                self.record(account, &progress, None);
+                if keep_alive { Next::KeepAlive } else { self.last_answer(transfer) }
             }
             Ok(Finish::Replaced(replaced)) if replaced.file.is_some() => {
-                self.send_handed_over(policy, account, progress, &replaced, &transfer).await
+                self.send_handed_over(policy, account, progress, &replaced, transfer).await
             }
             Ok(Finish::Replaced(replaced)) => {
-                self.send_page(policy, &account, progress, *replaced, &transfer).await
+                self.send_page(policy, account, progress, *replaced, transfer).await
             }
             Ok(Finish::Held(answer)) => {
                 // Its file and memory are no longer needed.
                 drop(held);
-                self.send_held(policy, &account, progress, *answer, &transfer).await
+                self.send_held(policy, account, progress, *answer, transfer).await
             }
             // Separate, so that the exchanges that become no tunnel take less memory.
             Ok(Finish::Upgraded(acquired)) => {
-                Box::pin(self.tunnel(worker, policy, *acquired, account, progress)).await
+                Box::pin(self.tunnel(worker, policy, acquired, account, progress)).await
             }
             Ok(Finish::Cached(stored, status)) => {
                 if policy.cache.fill().is_some_and(|fill| fill.is_detached()) {
@@ -103,17 +104,17 @@ impl Connection {
                     &stored,
                     (status, Some(policy)),
                     entry,
-                    &account,
-                    (&transfer, progress),
+                    account,
+                    (transfer, progress),
                 ))
                 .await
             }
             Err(reason) => {
-                let state = (&transfer, &mut progress);
-                if let Some(next) = self.fail_fill(policy, reason, entry, &account, state).await {
+                let state = (&*transfer, &mut progress);
+                if let Some(next) = self.fail_fill(policy, reason, entry, account, state).await {
                     return next;
                 }
-                self.fail(&account, progress, reason, &transfer).await
+                self.fail(account, progress, reason, transfer).await
             }
         }
     }
@@ -127,7 +128,7 @@ impl Connection {
         policy: &Policy<'_>,
         account: &Account,
         transfer: &mut Transfer,
-    ) -> Result<(Option<Message>, Opening), Reason> {
+    ) -> Result<(Option<Box<Message>>, Opening), Reason> {
         let over_http2 = policy.cluster.config.protocol == UpstreamProtocol::H2;
         if over_http2 && !can_say(&sent_target(entry, &self.session.head), self.sent_host(entry)) {
             return Err(Reason::BadRequest);
@@ -147,7 +148,7 @@ impl Connection {
         if let Some(held) = held {
             let mut message = held.behind(&opening.bytes, framing);
             opening.bytes = message.take_first();
-            return Ok((Some(message), opening));
+            return Ok((Some(Box::new(message)), opening));
         }
         // The part of the body that has arrived is checked before anything is sent: a request with a fault in its first
         // bytes never reaches an origin.
@@ -244,16 +245,16 @@ impl Connection {
     async fn send_handed_over(
         &mut self,
         policy: &Policy<'_>,
-        account: Account,
+        account: &Account,
         progress: Progress,
         told: &ReplacedAnswer,
         transfer: &Transfer,
     ) -> Next {
         let Some(handoff) = policy.handoff else {
-            return self.reject(&account, Reason::SendfileRefused).await;
+            return self.reject(account, Reason::SendfileRefused).await;
         };
         let how = (policy.response_edits, policy.body_idle_timeout_ms);
-        Box::pin(self.send_named(handoff, told, how, &account, (transfer, progress))).await
+        Box::pin(self.send_named(handoff, told, how, account, (transfer, progress))).await
     }
 
     /// Sends an error page in place of the application's own.
@@ -290,7 +291,7 @@ impl Connection {
         worker: &Worker,
         policy: &Policy<'_>,
         mut acquired: Acquired,
-        account: Account,
+        account: &Account,
         mut progress: Progress,
     ) -> Next {
         // The kernel joins tunnels by other means. It has seen everything sent to the client before this response.
@@ -312,14 +313,14 @@ impl Connection {
             biased;
             outcome = tunnel => outcome,
             () = drained => {
-                self.record(&account, &progress, Some(Reason::TargetDrained));
+                self.record(account, &progress, Some(Reason::TargetDrained));
                 return Next::Abort { reset: false };
             }
         };
         progress.bytes_in += outcome.bytes_up;
         progress.bytes_out += outcome.bytes_down;
         progress.path = Some(outcome.path);
-        self.record(&account, &progress, outcome.reason);
+        self.record(account, &progress, outcome.reason);
         Next::Abort { reset: outcome.broken }
     }
 }

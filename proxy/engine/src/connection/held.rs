@@ -25,7 +25,7 @@ impl Connection {
         worker: &Worker,
         policy: &Policy<'_>,
         transfer: &mut Transfer,
-    ) -> Result<Option<BufferedBody>, Reason> {
+    ) -> Result<Option<Box<BufferedBody>>, Reason> {
         let buffering = policy.buffering;
         if buffering.request_body_bytes_max > 0 {
             transfer.limit(buffering.request_body_bytes_max).map_err(exchange::upload_reason)?;
@@ -41,7 +41,7 @@ impl Connection {
         // Boxed, so that other exchanges do not pay for its size.
         let receiving = Box::pin(intake.run(&mut self.io.reader, transfer, &self.io.deadline));
         match self.io.deadline.run(receiving).await {
-            Some(held) => held.map(Some).map_err(|error| error.of_request()),
+            Some(held) => held.map(|held| Some(Box::new(held))).map_err(|error| error.of_request()),
             None => Err(Reason::BodyTimeout),
         }
     }

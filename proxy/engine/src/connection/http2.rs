@@ -10,7 +10,7 @@ use sluice_net::buffers::IDLE_BYTES;
 use sluice_net::listener::ListenerState;
 use sluice_net::stream::Stream;
 
-use super::{Connection, Next, Peer, Registration, head};
+use super::{Connection, Next, Peer, Registration, Runners, head};
 use crate::http2::{self, Accepted, Terms, is_preface};
 use crate::shared_connection::Control;
 use crate::worker::{Phase, Worker};
@@ -18,6 +18,7 @@ use crate::worker::{Phase, Worker};
 /// What all streams of a connection share.
 struct Parent {
     worker: Rc<Worker>,
+    runners: Rc<Runners>,
     listener: Arc<ListenerState>,
     peer: Peer,
 }
@@ -86,7 +87,8 @@ impl Connection {
             self.worker.set_phase(slot, Phase::Idle);
         }
         let (worker, listener) = (Rc::clone(&self.worker), Arc::clone(&self.listener));
-        let parent = Parent { worker, listener, peer: self.peer.on_stream() };
+        let runners = Rc::clone(&self.runners);
+        let parent = Parent { worker, runners, listener, peer: self.peer.on_stream() };
         let mut streams = 0_u64;
         let open = |accepted| {
             streams += 1;
@@ -109,7 +111,11 @@ impl Connection {
     pub(super) async fn serve_stream(mut self: Box<Self>, read: Result<(), RefusedHead>) {
         self.session.exchanges = 1;
         let next = match read {
-            Ok(()) => Box::pin(self.exchange()).await,
+            Ok(()) => {
+                let next;
+                (self, next) = self.run_exchange().await;
+                next
+            }
             Err(RefusedHead { reason, is_head }) => Box::pin(self.refuse(reason, is_head)).await,
         };
         self.follow(next).await;
@@ -134,7 +140,8 @@ impl Parent {
     fn serve_stream(&self, accepted: Accepted) -> impl Future<Output = ()> + 'static {
         let (worker, listener) = (Rc::clone(&self.worker), Arc::clone(&self.listener));
         let stream = Stream::Channel(Rc::clone(&accepted.channel) as _);
-        let mut connection = Box::new(Connection::bare(worker, listener, stream, self.peer.on_stream()));
+        let (runners, peer) = (Rc::clone(&self.runners), self.peer.on_stream());
+        let mut connection = Box::new(Connection::bare(worker, runners, listener, stream, peer));
         let limits = connection.head_limits();
         let key = || self.worker.with_random(|random| random.u128(..)).to_ne_bytes();
         let read = accepted.read(&mut connection.session.head, &limits, key);

@@ -18,7 +18,7 @@ use sluice_net::stream::Stream;
 
 use super::http2::RefusedHead;
 use super::secure::TlsFacts;
-use super::{Connection, Peer, Registration, head};
+use super::{Connection, Peer, Registration, Runners, head};
 use crate::http3::{self, Accepted, Channel, Link, Terms};
 use crate::shared_connection::Control;
 use crate::worker::{Wait, Worker};
@@ -29,6 +29,7 @@ const ALERTS: u64 = 0x100;
 /// A QUIC connection on a listener, whose handshake is under way.
 pub(crate) struct QuicConnection {
     worker: Rc<Worker>,
+    runners: Rc<Runners>,
     listener: Arc<ListenerState>,
     link: Rc<Link>,
     /// Until the handshake is complete.
@@ -45,6 +46,7 @@ struct HandshakeWatch {
 /// What all streams of a connection share.
 struct Parent {
     worker: Rc<Worker>,
+    runners: Rc<Runners>,
     listener: Arc<ListenerState>,
     link: Rc<Link>,
     peer: Peer,
@@ -54,6 +56,7 @@ impl QuicConnection {
     /// The connection that a client has begun.
     pub(crate) fn new(
         worker: Rc<Worker>,
+        runners: Rc<Runners>,
         listener: Arc<ListenerState>,
         quic: quic::Connection,
         place: Handshaking,
@@ -63,7 +66,7 @@ impl QuicConnection {
         let link = Link::new(quic, control, worker.metrics(), &listener.config.limits);
         let patience = listener.tls().map(|tls| tls.handshake_timeout()).unwrap_or_default();
         let handshake = Some(HandshakeWatch { deadline: Deadline::new(patience), _place: place });
-        Self { worker, listener, link, handshake, registration }
+        Self { worker, runners, listener, link, handshake, registration }
     }
 
     /// Completes the handshake, or begins it if there is early data; returns false when the connection has ended.
@@ -146,6 +149,7 @@ impl QuicConnection {
         let mut parent = Parent {
             peer: peer(self.quic(), &self.listener),
             worker: Rc::clone(&self.worker),
+            runners: Rc::clone(&self.runners),
             listener: Arc::clone(&self.listener),
             link: Rc::clone(&self.link),
         };
@@ -206,14 +210,15 @@ impl Parent {
     fn serve_stream(&self, channel: Rc<Channel>) -> impl Future<Output = ()> + 'static {
         let (worker, listener, peer) =
             (Rc::clone(&self.worker), Arc::clone(&self.listener), self.peer.on_stream());
-        let link = Rc::clone(&self.link);
+        let (link, runners) = (Rc::clone(&self.link), Rc::clone(&self.runners));
         async move {
             let Some(accepted) = accept(channel, &listener).await else { return };
             if peer.is_early() && !may_begin(&accepted, &worker, &link).await {
                 return;
             }
             let stream = Stream::Channel(Rc::clone(&accepted.channel) as _);
-            let mut connection = Box::new(Connection::bare(Rc::clone(&worker), listener, stream, peer));
+            let mut connection =
+                Box::new(Connection::bare(Rc::clone(&worker), runners, listener, stream, peer));
             let limits = connection.head_limits();
             let key = || worker.with_random(|random| random.u128(..)).to_ne_bytes();
             let read: Result<(), ParseError> = accepted.read(&mut connection.session.head, &limits, key);

@@ -19,6 +19,7 @@ mod http3;
 mod limits;
 mod passthrough;
 mod request;
+mod runner;
 mod secure;
 mod service;
 mod stored;
@@ -30,7 +31,9 @@ mod variables;
 mod tests;
 
 pub(crate) use http3::{QuicConnection, failure_of};
+pub(crate) use runner::Runners;
 
+use std::fmt::Write as _;
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -58,6 +61,7 @@ use crate::worker::{Call, Phase, Wait, Worker};
 /// One downstream connection.
 pub(crate) struct Connection {
     worker: Rc<Worker>,
+    runners: Rc<Runners>,
     listener: Arc<ListenerState>,
     io: Io,
     peer: Peer,
@@ -139,15 +143,22 @@ impl Connection {
     /// Creates the connection for an accepted socket.
     pub(crate) fn new(
         worker: Rc<Worker>,
+        runners: Rc<Runners>,
         listener: Arc<ListenerState>,
         stream: Stream,
         client: SocketAddr,
     ) -> Self {
         let registration = Some(Registration::take(&worker, Wait::Own(Call::default()), &listener));
-        Self { registration, ..Self::bare(worker, listener, stream, Peer::at(client)) }
+        Self { registration, ..Self::bare(worker, runners, listener, stream, Peer::at(client)) }
     }
 
-    fn bare(worker: Rc<Worker>, listener: Arc<ListenerState>, stream: Stream, mut peer: Peer) -> Self {
+    fn bare(
+        worker: Rc<Worker>,
+        runners: Rc<Runners>,
+        listener: Arc<ListenerState>,
+        stream: Stream,
+        mut peer: Peer,
+    ) -> Self {
         let (reader, writer) = stream::halves(stream);
         if listener.tls().is_some_and(|tls| tls.asks_for_certificates()) {
             // No identity until a certificate is seen.
@@ -161,7 +172,7 @@ impl Connection {
             exchanges: 0,
             service: None,
         };
-        Self { worker, listener, io, peer, session, registration: None, client_place: None }
+        Self { worker, runners, listener, io, peer, session, registration: None, client_place: None }
     }
 
     /// Records its phase, for the drain.
@@ -243,8 +254,9 @@ impl Connection {
                         self.worker.metrics().count(Event::DownstreamReused);
                     }
                     self.session.exchanges += 1;
-                    // Boxed, so that an idle connection does not keep the memory of an exchange.
-                    Box::pin(self.exchange()).await
+                    let next;
+                    (self, next) = self.run_exchange().await;
+                    next
                 }
                 Arrival::Refused(reason) if self.is_broken_preface(reason) => self.drop_unanswered(reason),
                 Arrival::Refused(reason) => {
@@ -319,5 +331,11 @@ impl Peer {
 
 /// An address in the form of X-Forwarded-For.
 fn text_of(address: IpAddr) -> Rc<str> {
-    address.to_canonical().to_string().into()
+    let mut text = String::with_capacity(ADDRESS_BYTES_MAX);
+    // A string takes everything.
+    let _ = write!(text, "{}", address.to_canonical());
+    text.into()
 }
+
+/// The longest address as text: IPv6 with an IPv4 part.
+const ADDRESS_BYTES_MAX: usize = "ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255".len();

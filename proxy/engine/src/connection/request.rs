@@ -94,19 +94,18 @@ impl Connection {
                 match &entry.target {
                     Target::Cluster(cluster) => {
                         let to = (entry, cluster);
-                        let Some(cache) = &entry.cache else {
-                            return self.ask_cluster(&worker, to, account, transfer, None).await;
-                        };
-                        match Box::pin(self.look_in_cache(cache, entry, &account, &transfer)).await {
-                            Break(next) => next,
-                            Continue(errand) => {
-                                Box::pin(self.ask_cluster(&worker, to, account, transfer, Some(&errand)))
-                                    .await
+                        let errand = match &entry.cache {
+                            None => None,
+                            Some(cache) => {
+                                match Box::pin(self.look_in_cache(cache, entry, &account, &transfer)).await {
+                                    Break(next) => return next,
+                                    Continue(errand) => Some(errand),
+                                }
                             }
-                        }
+                        };
+                        self.ask_cluster(&worker, to, &account, &mut transfer, errand.as_ref()).await
                     }
-                    // Boxed, so that other exchanges do not carry its memory.
-                    Target::Service(_) => Box::pin(self.through_service(&worker, account, transfer)).await,
+                    Target::Service(_) => self.through_service(&worker, &mut account, &mut transfer).await,
                     Target::Local => {
                         let rendered = entry.templates.as_ref();
                         let rendered =

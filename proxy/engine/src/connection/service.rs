@@ -38,30 +38,30 @@ impl Connection {
     pub(super) async fn through_service(
         &mut self,
         worker: &Worker,
-        mut account: Account,
-        mut transfer: Transfer,
+        account: &mut Account,
+        transfer: &mut Transfer,
     ) -> Next {
         loop {
             let snapshot = account.snapshot.clone();
             // A reload during a pause may have changed it.
-            if let Some(reason) = self.denial(&account, self.session.head.host_name()) {
-                return self.deny(&account, reason, &mut transfer).await;
+            if let Some(reason) = self.denial(account, self.session.head.host_name()) {
+                return self.deny(account, reason, transfer).await;
             }
-            let RouteMatch::Route(index) = self.route(&account) else {
-                return self.no_route(&account, &mut transfer).await;
+            let RouteMatch::Route(index) = self.route(account) else {
+                return self.no_route(account, transfer).await;
             };
             let entry = &snapshot.routes[index];
             account.route = u32::try_from(index).ok();
             let Target::Service(service) = &entry.target else {
                 // The service was removed in the meantime, and the file's routes now take its requests.
-                return self.no_route(&account, &mut transfer).await;
+                return self.no_route(account, transfer).await;
             };
             self.session.service = Some(Arc::clone(service));
-            let is_secure = self.listener.config.tls.is_some() || self.came_by_https(&account);
+            let is_secure = self.listener.config.tls.is_some() || self.came_by_https(account);
             let choice = choose(service, &self.session.head, is_secure);
             let forward = match choice {
                 Choice::Forward(forward) => forward,
-                Choice::Wait(patience) => match self.held(service, patience, &transfer).await {
+                Choice::Wait(patience) => match self.held(service, patience, transfer).await {
                     PauseOutcome::Over => {
                         account.snapshot = worker.snapshot();
                         continue;
@@ -69,11 +69,11 @@ impl Connection {
                     PauseOutcome::TooLong => {
                         let reason = Reason::PauseTimeout;
                         let local = Local::reason(reason);
-                        return self.answer_locally(&account, &local, Some(reason), &mut transfer).await;
+                        return self.answer_locally(account, &local, Some(reason), transfer).await;
                     }
-                    PauseOutcome::ClientGone => return self.leave(&account),
+                    PauseOutcome::ClientGone => return self.leave(account),
                 },
-                other => return self.answer_choice(&other, &account, &mut transfer).await,
+                other => return self.answer_choice(&other, account, transfer).await,
             };
             let Some(entered) = forward.slot.enter(&service.gate) else {
                 account.snapshot = worker.snapshot();
@@ -81,9 +81,9 @@ impl Connection {
             };
             account.chosen = Some(Arc::clone(forward.cluster));
             account.trusted |= service.target_options.forward_headers;
-            let mut edits = Edits::new(service, &forward, &self.session.head, &account);
+            let mut edits = Edits::new(service, &forward, &self.session.head, account);
             edits.scope_cookies(service, entry, &self.session.head);
-            let policy = policy(&snapshot, entry, forward.cluster, &account, &self.session.head);
+            let policy = policy(&snapshot, entry, forward.cluster, account, &self.session.head);
             let policy = edits.apply(policy, service, &entered);
             return self.forward(worker, entry, &policy, account, transfer).await;
         }

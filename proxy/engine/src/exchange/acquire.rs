@@ -71,7 +71,7 @@ pub(super) fn finish(
     acquired.connection.endpoint.record_success();
     match received {
         download::ReceivedResponse::Upgrade => {
-            Finish::Upgraded(Box::new(Acquired { in_flight: acquired.in_flight.into_tunnel(), ..acquired }))
+            Finish::Upgraded(Acquired { in_flight: acquired.in_flight.into_tunnel(), ..acquired })
         }
         received => {
             let Acquired { mut connection, in_flight, .. } = acquired;

@@ -190,7 +190,7 @@ pub(super) async fn claim(armed: &Armed<'_>) -> Claimed {
 pub(super) async fn go_on(
     shared: &SharedState<'_>,
     answer: &Answer<'_>,
-    from: download::UpstreamSide<'_>,
+    from: &mut download::UpstreamSide<'_>,
     writer: &mut Writer,
     progress: &mut Progress,
     rest: Rest,

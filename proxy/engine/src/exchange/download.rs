@@ -68,24 +68,24 @@ pub(super) enum ReceivedResponse {
 pub(super) async fn run(
     shared: &SharedState<'_>,
     answer: &Answer<'_>,
-    mut from: UpstreamSide<'_>,
+    from: &mut UpstreamSide<'_>,
     writer: &mut Writer,
     progress: &mut Progress,
 ) -> Result<ReceivedResponse, Failed> {
     let (mut interim, mut was_continued) = (0, false);
     loop {
-        if let Some(rest) = receive_head(shared, &mut from, progress).await? {
+        if let Some(rest) = receive_head(shared, from, progress).await? {
             return direct::go_on(shared, answer, from, writer, progress, rest).await;
         }
         match from.head.status() {
-            101 => return upgrade(shared, answer, &from, writer, progress).await,
+            101 => return upgrade(shared, answer, from, writer, progress).await,
             100..=199 => {
                 interim += 1;
                 if interim > shared.policy.cluster.config.interim_responses_max {
                     return Err(Reason::TooManyInterim.into());
                 }
                 was_continued |= from.head.status() == 100;
-                pass_interim(shared, answer, &from, writer, progress).await?;
+                pass_interim(shared, answer, from, writer, progress).await?;
             }
             _ => break,
         }
@@ -102,7 +102,7 @@ pub(super) async fn run(
     let named = shared.policy.handoff.and_then(|_| NamedFile::of(from.head));
     let is_replaced = shared.policy.replaced.binary_search(&from.head.status()).is_ok();
     let kept = match shared.policy.cache.fill() {
-        Some(fill) => keep::judge(shared, fill, answer, &from, named.is_some() || is_replaced),
+        Some(fill) => keep::judge(shared, fill, answer, from, named.is_some() || is_replaced),
         None => Judgement::Pass,
     };
     if matches!(kept, Judgement::Pass) && shared.policy.cache.fill().is_some_and(|fill| fill.is_detached()) {
@@ -110,7 +110,7 @@ pub(super) async fn run(
     }
     if let Judgement::Use(stored, status) = kept {
         shared.note_head();
-        discard(shared, answer.request.method(), &mut from).await;
+        discard(shared, answer.request.method(), from).await;
         return Ok(ReceivedResponse::Cached(stored, status));
     }
     if named.is_some() || is_replaced {
@@ -119,7 +119,7 @@ pub(super) async fn run(
             Some(file) => ReplacedAnswer::with_file(from.head, file),
             None => ReplacedAnswer::of(from.head),
         };
-        discard(shared, answer.request.method(), &mut from).await;
+        discard(shared, answer.request.method(), from).await;
         return Ok(ReceivedResponse::Replaced(replaced));
     }
     let admission = if let Judgement::Keep(admission) = kept { Some(admission) } else { None };
@@ -266,7 +266,7 @@ async fn send_head(
 async fn respond(
     shared: &SharedState<'_>,
     answer: &Answer<'_>,
-    (mut from, admission): (UpstreamSide<'_>, Option<Box<Admission>>),
+    (from, admission): (&mut UpstreamSide<'_>, Option<Box<Admission>>),
     writer: &mut Writer,
     progress: &mut Progress,
 ) -> Result<ReceivedResponse, Failed> {
@@ -280,7 +280,7 @@ async fn respond(
             Some(KeepMode::Whole(body)) => {
                 shared.note_head();
                 shared.deadline.set(policy.body_idle_timeout_ms);
-                let stored = Box::pin(body.receive(shared, &mut from, framing)).await?;
+                let stored = Box::pin(body.receive(shared, from, framing)).await?;
                 return Ok(ReceivedResponse::Cached(stored, fill.status()));
             }
             Some(KeepMode::Along(body)) => keeper = Some(body),
@@ -344,7 +344,7 @@ async fn respond(
             let (mut receiving, mut first) = (hold::limited(shared, receiving)?, Vec::new());
             receiving.take(from.reader, &mut first).map_err(bad)?;
             transfer = transfer.received_plain();
-            passing = Some((keeper, first, receiving));
+            passing = Some(Box::new((keeper, first, receiving)));
         }
     }
     progress.sent = if towards == Framing::CloseDelimited { Sent::CloseDelimited } else { Sent::Head };
@@ -353,9 +353,10 @@ async fn respond(
     let copied = match passing {
         None => copy(from.reader, writer, &mut transfer, out, shared.deadline, buffers).await,
         // Boxed, so that other exchanges do not carry its memory.
-        Some((body, first, receiving)) => {
+        Some(passing) => {
+            let (body, first, receiving) = *passing;
             let transfers = (first, receiving, &mut transfer);
-            Box::pin(body.pass(shared, (&mut from, &mut *writer), transfers, out)).await
+            Box::pin(body.pass(shared, (from, &mut *writer), transfers, out)).await
         }
     };
     progress.bytes_out += head_bytes + transfer.sent_bytes();

@@ -26,7 +26,7 @@ pub(crate) struct EncodedAnswer {
     /// The changes of the head.
     pub(crate) edits: FieldEdits,
     choice: Choice,
-    encoder: Option<Encoder>,
+    encoder: Option<Box<Encoder>>,
 }
 
 impl EncodedAnswer {
@@ -55,7 +55,7 @@ impl EncodedAnswer {
                 Ok(_) => event(coding),
                 Err(refused) => *refused,
             });
-            encoder = opened.ok();
+            encoder = opened.ok().map(Box::new);
             if encoder.is_none() {
                 choice = Choice::Plain;
             }
@@ -70,7 +70,7 @@ impl EncodedAnswer {
         Some(Box::new(Self { edits, choice, encoder }))
     }
 
-    pub(crate) fn take_encoder(self: &mut Box<Self>) -> Option<Encoder> {
+    pub(crate) fn take_encoder(self: &mut Box<Self>) -> Option<Box<Encoder>> {
         self.encoder.take()
     }
 

@@ -43,7 +43,7 @@ pub(super) fn bytes_max(shared: &SharedState<'_>) -> u64 {
 pub(super) async fn hold(
     shared: &SharedState<'_>,
     answer: &Answer<'_>,
-    (from, is_framed): (UpstreamSide<'_>, bool),
+    (from, is_framed): (&mut UpstreamSide<'_>, bool),
     progress: &Progress,
     framing: Framing,
 ) -> Result<HeldAnswer, Failed> {

@@ -144,7 +144,7 @@ pub(crate) enum Finish {
         keep_alive: bool,
     },
     /// The origin switched protocols as requested; the following bytes belong to the tunnel.
-    Upgraded(Box<Acquired>),
+    Upgraded(Acquired),
     /// The response was an error of the application, and the client gets an error page instead.
     Replaced(Box<ReplacedAnswer>),
     /// The response is complete, and the client has received nothing of it yet.
@@ -279,7 +279,7 @@ const KEPT: [&[u8]; 6] =
 pub(crate) async fn forward(
     resources: &Resources,
     policy: &Policy<'_>,
-    mut downstream: Downstream<'_>,
+    downstream: &mut Downstream<'_>,
     mut opening: Opening,
     progress: &mut Progress,
 ) -> Result<Finish, Reason> {
@@ -313,7 +313,7 @@ pub(crate) async fn forward(
     }
     loop {
         let acquired = {
-            let acquiring = pin!(acquire::acquire(resources, &mut attempt, &mut downstream));
+            let acquiring = pin!(acquire::acquire(resources, &mut attempt, downstream));
             until_cut(policy, acquiring).await
         };
         progress.times.queue = attempt.queued();
@@ -325,30 +325,29 @@ pub(crate) async fn forward(
         // The head of what changes something is looked at.
         let armed = match downstream.change {
             Some(_) => None,
-            None => direct::arm(resources, policy, &mut downstream, &acquired.connection),
+            None => direct::arm(resources, policy, downstream, &acquired.connection),
         };
         let hedged = (hedges && progress.retries == 0).then(|| opening.bytes.clone());
-        start(&mut acquired.connection, &mut opening, policy, &downstream, progress);
+        start(&mut acquired.connection, &mut opening, policy, downstream, progress);
         if let Some(opening) = hedged {
             let hedge = hedge::Hedge { first: acquired, opening, tried: attempt.tried.clone() };
-            acquired = Box::pin(hedge.first_to_answer(resources, policy, &mut downstream, progress)).await?;
+            acquired = Box::pin(hedge.first_to_answer(resources, policy, downstream, progress)).await?;
         }
         let connection = &mut acquired.connection;
         let retries_left = policy.retry.attempts_max.saturating_sub(progress.retries);
         let elsewhere = (may_repeat && retries_left > 0)
             .then_some(Elsewhere { last: connection.endpoint.id, before: &attempt.tried });
         let mut outcome =
-            run(resources, policy, &mut downstream, connection, progress, (armed.as_ref(), elsewhere)).await;
+            run(resources, policy, downstream, connection, progress, (armed.as_ref(), elsewhere)).await;
         if let Some(armed) = armed {
-            outcome =
-                direct::conclude(&armed, resources, outcome, connection, &mut downstream, progress).await;
+            outcome = direct::conclude(&armed, resources, outcome, connection, downstream, progress).await;
             resources.dialer.pool.make_parkable(connection, downstream.deadline).await;
         }
         if in_memory {
             acquire::observe(&acquired, &outcome, progress);
         }
         let failed = match outcome {
-            Ok(received) => return Ok(acquire::finish(resources, policy, acquired, received, &downstream)),
+            Ok(received) => return Ok(acquire::finish(resources, policy, acquired, received, downstream)),
             Err(failed) => failed,
         };
         let connection = &mut acquired.connection;
@@ -468,7 +467,7 @@ async fn run(
             endpoint,
             listener: downstream.listener,
         };
-        let from = download::UpstreamSide {
+        let mut from = download::UpstreamSide {
             reader,
             head,
             scanner,
@@ -477,7 +476,7 @@ async fn run(
             joined: joined.as_deref(),
             armed,
         };
-        let download = pin!(download::run(&shared, &answer, from, downstream.writer, progress));
+        let download = pin!(download::run(&shared, &answer, &mut from, downstream.writer, progress));
         let body = upload::Body { transfer: downstream.transfer, held: downstream.held.as_deref_mut() };
         let upload = pin!(upload::run(&shared, downstream.reader, writer, body));
         let interruption = pin!(race::interrupted(resources, policy, joined.as_deref(), armed));

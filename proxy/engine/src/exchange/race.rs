@@ -62,9 +62,14 @@ pub(super) async fn interrupted(
     joined: Option<&Joined>,
     armed: Option<&Armed<'_>>,
 ) -> Failed {
+    if policy.request.entered.is_none() && !joined.is_some_and(Joined::is_on_trial) {
+        return pending().await;
+    }
+    // Boxed, so that other exchanges do not carry its memory.
+    let unread = Box::pin(unread(resources, joined));
     tokio::select! {
         biased;
-        () = unread(resources, joined) => Failed { silent: true, ..Reason::ResponseTimeout.into() },
+        () = unread => Failed { silent: true, ..Reason::ResponseTimeout.into() },
         reason = cut(policy, armed) => reason.into(),
     }
 }
@@ -73,11 +78,15 @@ pub(super) async fn interrupted(
 /// from direct return, because its end would not be noticed otherwise.
 async fn cut(policy: &Policy<'_>, armed: Option<&Armed<'_>>) -> Reason {
     let Some(entered) = policy.request.entered else { return pending().await };
-    if let Some(armed) = armed {
-        entered.drained().await;
-        armed.want();
-    }
-    entered.cut().await;
+    // Boxed, so that other exchanges do not carry its memory.
+    let cut = Box::pin(async {
+        if let Some(armed) = armed {
+            entered.drained().await;
+            armed.want();
+        }
+        entered.cut().await;
+    });
+    cut.await;
     Reason::TargetDrained
 }
 

@@ -84,7 +84,8 @@ fn uploaded(shared: &SharedState<'_>) {
 
 /// Resolves when the client is gone: reset, or its side closed and nothing written to it for `patience`. A client may
 /// half-close and still wait for the response (RFC 9112 9.6 allows it). This cannot be distinguished from a full close
-/// until something is written. `more` is set when the client's next request has arrived.
+/// until something is written. `more` is set when the client's next request has arrived. Both rare waits are boxed, so
+/// that other exchanges do not carry their memory.
 pub(super) async fn watch(
     deadline: &Deadline,
     reader: &mut Reader,
@@ -102,16 +103,20 @@ pub(super) async fn watch(
             Ok(0) => {}
             Ok(_) => {
                 more.inspect(|more| more.set(true));
-                pipelined(reader).await;
+                Box::pin(pipelined(reader)).await;
             }
             Err(_) => return,
         }
     } else {
-        pipelined(reader).await;
+        Box::pin(pipelined(reader)).await;
     }
-    if patience.is_zero() {
-        return;
+    if !patience.is_zero() {
+        Box::pin(silence(deadline, patience)).await;
     }
+}
+
+/// Resolves when nothing has happened for `patience`.
+async fn silence(deadline: &Deadline, patience: Duration) {
     loop {
         let seen = deadline.last_activity();
         tokio::time::sleep(patience).await;

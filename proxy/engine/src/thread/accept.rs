@@ -18,7 +18,7 @@ use socket2::SockAddr;
 use tokio::sync::Notify;
 
 use super::share::{Accepted, OpenCount, Share};
-use crate::connection::Connection;
+use crate::connection::{Connection, Runners};
 use crate::worker::Worker;
 
 /// How long accepting pauses when descriptors or memory have run out; connections wait in the kernel.
@@ -40,6 +40,7 @@ const CALM: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub(super) struct AcceptContext {
     pub(super) worker: Rc<Worker>,
+    pub(super) runners: Rc<Runners>,
     pub(super) share: Rc<Share>,
 }
 
@@ -237,7 +238,8 @@ impl AcceptContext {
     }
 
     fn connection(&self, state: Arc<ListenerState>, socket: OwnedFd, client: SocketAddr) -> Connection {
-        Connection::new(Rc::clone(&self.worker), state, Stream::from_socket(socket), client)
+        let (worker, runners) = (Rc::clone(&self.worker), Rc::clone(&self.runners));
+        Connection::new(worker, runners, state, Stream::from_socket(socket), client)
     }
 
     fn refuse(&self, state: Arc<ListenerState>, socket: OwnedFd, client: SocketAddr) {

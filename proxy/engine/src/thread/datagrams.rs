@@ -154,9 +154,9 @@ impl Admit for Gate {
 
     fn begin(&self, connection: Connection, place: QuicPlace) {
         let QuicPlace { state, _open, handshaking } = place;
-        let worker = Rc::clone(&self.door.worker);
+        let (worker, runners) = (Rc::clone(&self.door.worker), Rc::clone(&self.door.runners));
         tokio::task::spawn_local(async move {
-            let mut connection = QuicConnection::new(worker, state, connection, handshaking);
+            let mut connection = QuicConnection::new(worker, runners, state, connection, handshaking);
             if connection.shake_hands().await {
                 connection.serve().await;
             }

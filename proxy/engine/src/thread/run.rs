@@ -113,7 +113,7 @@ impl Served {
 async fn serve(worker: impl FnOnce() -> Worker, listeners: Vec<Bound>, told: WorkerControl) {
     let WorkerControl { mut stage, mut commands, share, mut handed } = told;
     let worker = Rc::new(worker());
-    let door = AcceptContext { worker: Rc::clone(&worker), share: Rc::new(share) };
+    let door = AcceptContext { worker: Rc::clone(&worker), runners: Rc::default(), share: Rc::new(share) };
     let mut served = Served::default();
     listeners.into_iter().for_each(|bound| served.listen(&door, bound));
     tokio::task::spawn_local(look_after_heads(Rc::clone(&worker)));
@@ -128,6 +128,7 @@ async fn serve(worker: impl FnOnce() -> Worker, listeners: Vec<Bound>, told: Wor
         tokio::select! {
             _ = tick.tick() => {
                 worker.tick();
+                door.runners.reap();
                 door.share.tick();
             }
             () = called(&worker) => if let Some(direct) = worker.direct() { direct.call_in_waited_for() },

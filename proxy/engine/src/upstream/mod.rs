@@ -68,9 +68,9 @@ impl UpstreamConnection {
         stream: Stream,
         joined: Option<Rc<Joined>>,
         open: Option<Counted>,
-    ) -> Self {
+    ) -> Box<Self> {
         let (reader, writer) = stream::halves(stream);
-        Self {
+        Box::new(Self {
             endpoint,
             reader,
             writer,
@@ -82,7 +82,7 @@ impl UpstreamConnection {
             joined,
             idle_since: None,
             open,
-        }
+        })
     }
 
     /// The path of an exchange's bytes over this connection.
@@ -113,8 +113,8 @@ impl UpstreamConnection {
     }
 
     /// The bare socket and its slot, if no operation is pending on it and nobody else holds it.
-    fn into_socket(self) -> Option<(OwnedFd, Option<Arc<Lease>>)> {
-        let Self { reader, writer, joined, open, .. } = self;
+    fn into_socket(self: Box<Self>) -> Option<(OwnedFd, Option<Arc<Lease>>)> {
+        let Self { reader, writer, joined, open, .. } = *self;
         if !reader.data().is_empty() || reader.is_receiving() {
             return None;
         }
@@ -198,7 +198,8 @@ impl<'a> Attempt<'a> {
 
 /// A connection with its place among the endpoint's requests under way.
 pub(crate) struct Acquired {
-    pub(crate) connection: UpstreamConnection,
+    /// Boxed, because it passes through many hands: from the pool to the exchange and back.
+    pub(crate) connection: Box<UpstreamConnection>,
     pub(crate) in_flight: InFlight,
     /// Time spent connecting; `None` for a reused connection.
     pub(crate) connect: Option<Duration>,
@@ -248,7 +249,8 @@ async fn use_place(
         return Ok(Acquired { connection, in_flight, connect: None });
     }
     let started = Instant::now();
-    match open(dialer, attempt, endpoint, plan).await {
+    // Boxed, because nearly always there is an idle connection, and such exchanges would carry its memory.
+    match Box::pin(open(dialer, attempt, endpoint, plan)).await {
         Ok(connection) => Ok(Acquired { connection, in_flight, connect: Some(started.elapsed()) }),
         Err(reason) => {
             // Running out of descriptors is not the endpoint's fault.
@@ -269,7 +271,7 @@ async fn take_idle(
     attempt: &Attempt<'_>,
     endpoint: &Arc<Endpoint>,
     plan: Option<Plan>,
-) -> Option<UpstreamConnection> {
+) -> Option<Box<UpstreamConnection>> {
     if attempt.is_multiplexed() {
         return multiplexed::take(dialer, endpoint);
     }
@@ -306,7 +308,7 @@ async fn open(
     attempt: &Attempt<'_>,
     endpoint: &Arc<Endpoint>,
     plan: Option<Plan>,
-) -> Result<UpstreamConnection, Reason> {
+) -> Result<Box<UpstreamConnection>, Reason> {
     let cluster = attempt.cluster;
     if attempt.is_multiplexed() {
         return multiplexed::open(dialer, cluster, endpoint).await;

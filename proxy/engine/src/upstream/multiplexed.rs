@@ -25,7 +25,7 @@ impl UpstreamConnection {
 }
 
 /// A stream of a connection that has room for one.
-pub(super) fn take(dialer: &Dialer, endpoint: &Arc<Endpoint>) -> Option<UpstreamConnection> {
+pub(super) fn take(dialer: &Dialer, endpoint: &Arc<Endpoint>) -> Option<Box<UpstreamConnection>> {
     let (endpoint, channel) = dialer.pool.shared_connections().begin(endpoint)?;
     let mut connection = new(endpoint, channel);
     // It may die during the exchange without anybody's fault.
@@ -41,7 +41,7 @@ pub(super) async fn open(
     dialer: &Dialer,
     cluster: &Arc<Cluster>,
     endpoint: &Arc<Endpoint>,
-) -> Result<UpstreamConnection, Reason> {
+) -> Result<Box<UpstreamConnection>, Reason> {
     let connections = dialer.pool.shared_connections();
     let opening = async {
         loop {
@@ -56,7 +56,7 @@ pub(super) async fn open(
     tokio::time::timeout(patience, opening).await.unwrap_or(Err(Reason::ConnectTimeout))
 }
 
-fn new(endpoint: LocalEndpoint, channel: Rc<Channel>) -> UpstreamConnection {
+fn new(endpoint: LocalEndpoint, channel: Rc<Channel>) -> Box<UpstreamConnection> {
     UpstreamConnection::new(endpoint, Stream::Channel(channel), None, None)
 }
 

@@ -39,7 +39,7 @@ struct Idle {
 }
 
 struct IdleConnection {
-    connection: UpstreamConnection,
+    connection: Box<UpstreamConnection>,
     since: Instant,
     _counted: Counted,
 }
@@ -83,7 +83,7 @@ impl Pool {
         endpoint: &Arc<Endpoint>,
         joined: bool,
         limits: config::Pool,
-    ) -> Option<UpstreamConnection> {
+    ) -> Option<Box<UpstreamConnection>> {
         if let Some(shared) = self.shared(endpoint)
             && let Some(connection) = self.take_shared(endpoint, shared, joined, limits)
         {
@@ -111,7 +111,7 @@ impl Pool {
     /// Releases a connection whose exchange has ended cleanly. When the pool is full, it replaces the one that would be
     /// acquired last. A connection with unsolicited bytes is closed, and so is one more than the endpoint may have in
     /// use now: a server would wait on it, perhaps with a thread.
-    pub(crate) fn release(&self, mut connection: UpstreamConnection, limits: config::Pool) {
+    pub(crate) fn release(&self, mut connection: Box<UpstreamConnection>, limits: config::Pool) {
         let silent = connection.reader.data().is_empty();
         if connection.reader.stream().is_channel() {
             return;
@@ -156,7 +156,7 @@ impl Pool {
         shared: &IdleSockets,
         joined: bool,
         limits: config::Pool,
-    ) -> Option<UpstreamConnection> {
+    ) -> Option<Box<UpstreamConnection>> {
         let (socket, closed) =
             shared.take(joined, Duration::from_millis(limits.idle_timeout_ms), endpoint.room());
         self.count_closed(closed);
@@ -172,7 +172,7 @@ impl Pool {
         Some(connection)
     }
 
-    fn park_shared(&self, connection: UpstreamConnection, shared: &IdleSockets, limits: config::Pool) {
+    fn park_shared(&self, connection: Box<UpstreamConnection>, shared: &IdleSockets, limits: config::Pool) {
         let joined = connection.joined.is_some();
         let since = connection.idle_since.unwrap_or_else(Instant::now);
         let carried_body = connection.carried_body;

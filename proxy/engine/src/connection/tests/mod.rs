@@ -16,6 +16,7 @@ mod http2;
 mod origin;
 mod peer;
 mod pool;
+mod runners;
 mod tunnels;
 
 use std::cell::RefCell;
@@ -38,7 +39,7 @@ use sluice_net::stream::Stream;
 use sluice_net::stream::memory::{self, Behaviour, End};
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
 
-use super::Connection;
+use super::{Connection, Runners};
 use crate::equipment::Equipment;
 use crate::snapshot::Snapshot;
 use crate::upstream::{Connector, Network};
@@ -66,6 +67,7 @@ fn holding(memory: usize) -> String {
 /// A worker in front of one cluster, and the connections it serves.
 struct Proxy {
     worker: Rc<Worker>,
+    runners: Rc<Runners>,
     listener: Arc<ListenerState>,
     cluster: Arc<Cluster>,
     serving: RefCell<Vec<JoinHandle<()>>>,
@@ -95,15 +97,16 @@ impl Proxy {
         let live = Arc::new(ArcSwap::from_pointee(snapshot));
         let connector = Connector::Memory(network);
         let worker = Rc::new(Worker::new(live, connector, None, metrics.add_worker(), log.worker()));
-        Self { worker, listener, cluster, serving: RefCell::default() }
+        Self { worker, runners: Rc::default(), listener, cluster, serving: RefCell::default() }
     }
 
     /// Opens a connection to the proxy.
     fn connect(&self, behaviour: Behaviour) -> End {
         let (ours, theirs) = memory::connection(behaviour);
         let client = SocketAddr::from(([192, 0, 2, 1], 7));
-        let (worker, listener) = (Rc::clone(&self.worker), Arc::clone(&self.listener));
-        let connection = Connection::new(worker, listener, Stream::Memory(theirs), client);
+        let (worker, runners) = (Rc::clone(&self.worker), Rc::clone(&self.runners));
+        let listener = Arc::clone(&self.listener);
+        let connection = Connection::new(worker, runners, listener, Stream::Memory(theirs), client);
         self.serving.borrow_mut().push(spawn_local(Box::new(connection).serve()));
         ours
     }
