@@ -60,6 +60,7 @@ impl<'h> Assembly<'h> {
     /// The limits count the head as if it were text.
     pub(crate) fn new(fields: &'h mut Fields, limits: &HeadLimits) -> Assembly<'h> {
         let bytes_left = limits.head_bytes_max.saturating_sub(fields.bytes.len());
+        fields.reserve();
         Assembly { fields, headers_max: limits.headers_max, bytes_left }
     }
 

@@ -1,6 +1,6 @@
 //! A head that will be sent in frames: what the encoder wrote, field by field.
 
-use super::fields::Span;
+use super::fields::{Span, TYPICAL_FIELDS};
 use super::sink::HeadSink;
 
 /// A head for a protocol with frames (HTTP/2), which encodes it when it is sent. It can be sent again.
@@ -74,6 +74,7 @@ impl FieldBlock {
 impl HeadSink for FieldBlock {
     fn reserve(&mut self, bytes: usize) {
         self.bytes.reserve(bytes);
+        self.fields.reserve(TYPICAL_FIELDS);
     }
 
     fn request(&mut self, method: &[u8], path_and_query: &[u8], host: &[u8]) {

@@ -17,6 +17,10 @@ const SLOTS_ON_STACK: usize = 128;
 /// The shortest field line, `a:` CRLF, in bytes.
 const FIELD_LINE_BYTES_MIN: usize = 4;
 
+/// Fields of a typical head, and their bytes. More fit, too.
+pub(crate) const TYPICAL_FIELDS: usize = 16;
+const TYPICAL_BYTES: usize = 512;
+
 /// One field of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldRef<'a> {
@@ -127,6 +131,12 @@ impl Fields {
         let (name, value) = (self.push_bytes(name), self.push_bytes(trim_ows(value)));
         self.list.push(Field { name, value, kind });
         kind
+    }
+
+    /// Makes room for a typical head whose length nobody has told.
+    pub(crate) fn reserve(&mut self) {
+        self.bytes.reserve(TYPICAL_BYTES);
+        self.list.reserve(TYPICAL_FIELDS);
     }
 
     /// Number of fields.

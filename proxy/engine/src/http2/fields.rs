@@ -51,6 +51,8 @@ fn fill<'a>(
     fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
 ) -> Option<()> {
     let copy = Bytes::copy_from_slice(bytes);
+    // It would otherwise be built again when it has grown.
+    map.try_reserve(fields.size_hint().0).ok()?;
     for (name, value) in fields {
         let start =
             (value.as_ptr() as usize).checked_sub(bytes.as_ptr() as usize).filter(|_| !value.is_empty());

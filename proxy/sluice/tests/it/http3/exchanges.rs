@@ -247,13 +247,19 @@ fn a_request_whose_end_follows_has_no_body() {
     site.run(async || {
         let (_endpoint, connection) = site.connect().await;
         let _control = control(&connection, &frame(raw::SETTINGS, &[])).await;
-        let (mut send, receive) = connection.open_bi().await.unwrap();
-        send.write_all(&raw::head("GET", "/", &[])).await.unwrap();
-        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
-        send.finish().unwrap();
-        assert!(raw::rest(receive).await.unwrap().ends_with(b"x"));
+        // A busy machine may let the end follow too late, but not always.
+        for _ in 0..50 {
+            let (mut send, receive) = connection.open_bi().await.unwrap();
+            send.write_all(&raw::head("GET", "/", &[])).await.unwrap();
+            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+            send.finish().unwrap();
+            assert!(raw::rest(receive).await.unwrap().ends_with(b"x"));
+            if origin.last().get("transfer-encoding").is_none() {
+                return;
+            }
+        }
+        panic!("each request was sent with a body");
     });
-    assert_eq!(origin.last().get("transfer-encoding"), None);
 }
 
 /// The response of one request takes all the room that the client's acknowledgements make.
