@@ -133,7 +133,7 @@ impl Fields {
         kind
     }
 
-    /// Makes room for a typical head whose length nobody has told.
+    /// Makes room for a typical head. The length of one that arrives field by field is not known.
     pub(crate) fn reserve(&mut self) {
         self.bytes.reserve(TYPICAL_BYTES);
         self.list.reserve(TYPICAL_FIELDS);

@@ -13,7 +13,7 @@ use std::task::Poll;
 
 use super::{Connection, Next};
 
-/// The futures of a worker that are unused, of about 5 KB each; the last one was used last.
+/// The unused futures of a worker, of a few kilobytes each; the last one was used last.
 #[derive(Default)]
 pub(crate) struct Runners {
     unused: RefCell<Vec<Runner>>,

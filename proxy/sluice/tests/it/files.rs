@@ -351,6 +351,18 @@ fn a_file_that_cannot_be_kept_is_not_read_into_memory() {
 }
 
 #[test]
+fn a_route_says_how_long_a_client_may_take_nothing_of_a_file() {
+    let setup = Setup::to(&[]).without("clusters");
+    let root = folder(&setup, &[("large", &pattern(16 << 20))]);
+    let Some(proxy) = serve(setup, json!([{"files": {"root": root}, "body_idle_timeout": "200ms"}])) else {
+        return;
+    };
+    let mut reader = proxy.connect();
+    reader.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(proxy.outcome("/large"), (200, "client_stalled".to_owned()));
+}
+
+#[test]
 fn files_are_sent_whoever_owns_them() {
     if !nix::unistd::geteuid().is_root() {
         return eprintln!("skipped: another user's files need root");
