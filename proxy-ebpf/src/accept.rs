@@ -95,15 +95,40 @@ impl Load {
         self.taken.store(base.wrapping_add(count(waiting)), Ordering::Relaxed);
     }
 
+    /// From now on the worker weighs more than any that does not rest, so that it gets no connections.
+    pub fn begin_to_rest(&self) {
+        self.open.fetch_add(REST, Ordering::Relaxed);
+    }
+
+    /// Ends the rest.
+    pub fn end_rest(&self) {
+        self.open.fetch_sub(REST, Ordering::Relaxed);
+    }
+
     /// What the program does; for tests.
     pub fn give(&self) {
         self.given.fetch_add(1, Ordering::Relaxed);
     }
 }
 
+/// More connections than a worker can have.
+#[cfg(not(target_arch = "bpf"))]
+const REST: u32 = 1 << 30;
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_worker_that_rests_weighs_more_than_any_other() {
+        let (resting, busy) = (Load::default(), Load::default());
+        resting.begin_to_rest();
+        (0..1_000_000).for_each(|_| busy.add());
+        assert!(resting.weight() > busy.weight());
+        resting.add();
+        resting.end_rest();
+        assert_eq!(resting.weight(), 1);
+    }
 
     #[test]
     fn connections_on_their_way_count_until_they_are_taken() {

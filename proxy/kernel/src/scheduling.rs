@@ -69,64 +69,12 @@ impl Cores {
         (0..CpuSet::count()).filter(|core| self.0.is_set(*core).unwrap_or(false)).collect()
     }
 
-    /// What each of them has spent so far, by its number.
-    ///
-    /// # Errors
-    /// /proc/stat cannot be read.
-    pub fn times(&self) -> io::Result<Vec<(usize, CoreTimes)>> {
-        Ok(CoreTimes::each(&std::fs::read_to_string("/proc/stat")?, &self.numbers()))
-    }
-
     /// Makes this thread run on no others.
     ///
     /// # Errors
     /// The kernel refuses, or this thread may use none of them any more.
     pub fn stay(&self) -> io::Result<()> {
         Ok(sched_setaffinity(Pid::from_raw(0), &self.0)?)
-    }
-}
-
-/// Time that cores have spent since the host started, in ticks of the kernel's accounts (10 ms).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CoreTimes {
-    idle: u64,
-    total: u64,
-}
-
-impl CoreTimes {
-    /// Reads the lines of some cores (proc_stat(5)): user, nice, system, idle, iowait, irq, softirq, steal, and two that
-    /// user and nice contain.
-    fn each(text: &str, cores: &[usize]) -> Vec<(usize, Self)> {
-        let mut each = Vec::with_capacity(cores.len());
-        for line in text.lines().take_while(|line| line.starts_with("cpu")) {
-            let mut words = line.split_ascii_whitespace();
-            let core = words.next().and_then(|name| name.strip_prefix("cpu")?.parse().ok());
-            let Some(core) = core.filter(|core: &usize| cores.contains(core)) else {
-                continue;
-            };
-            let mut times = Self::default();
-            for (place, time) in words.take(8).map(|word| word.parse().unwrap_or(0)).enumerate() {
-                times.total += time;
-                times.idle += if matches!(place, 3 | 4) { time } else { 0 };
-            }
-            each.push((core, times));
-        }
-        each
-    }
-
-    /// Those of several cores together.
-    pub fn sum(each: &[(usize, Self)]) -> Self {
-        each.iter().fold(Self::default(), |sum, (_, times)| Self {
-            idle: sum.idle + times.idle,
-            total: sum.total + times.total,
-        })
-    }
-
-    /// The share of the time since `before` in which they were idle; `None` if no time has passed.
-    pub fn idle_since(&self, before: &Self) -> Option<f64> {
-        let total = self.total.checked_sub(before.total).filter(|total| *total > 0)?;
-        // The kernel's count of a core may go back a little.
-        Some(self.idle.saturating_sub(before.idle) as f64 / total as f64)
     }
 }
 
@@ -162,25 +110,6 @@ mod tests {
     fn policy() -> libc::c_int {
         // SAFETY: takes only a number; 0 is this thread.
         unsafe { libc::sched_getscheduler(0) }
-    }
-
-    #[test]
-    fn idle_time_is_that_of_the_named_cores() {
-        let text = |idle| {
-            format!(
-                "cpu  9 9 9 9 9 9 9 9 9 9\ncpu0 1 1 1 {idle} 2 1 1 1 5 5\ncpu1 7 0 0 50\ncpu10 3 0 0 70\nintr 1 2\n"
-            )
-        };
-        let sum = |idle| CoreTimes::sum(&CoreTimes::each(&text(idle), &[0, 10]));
-        let (before, after) = (sum(10), sum(40));
-        assert_eq!(before, CoreTimes { idle: 10 + 2 + 70, total: 6 + 10 + 2 + 3 + 70 });
-        assert_eq!(after.idle_since(&before), Some(1.0));
-        assert_eq!(before.idle_since(&before), None);
-        assert_eq!(before.idle_since(&after), None);
-        let busy = CoreTimes { idle: before.idle + 1, total: before.total + 4 };
-        assert_eq!(busy.idle_since(&before), Some(0.25));
-        let all = Cores::of_this_thread().unwrap();
-        assert!(CoreTimes::sum(&all.times().unwrap()).total > 0);
     }
 
     #[test]

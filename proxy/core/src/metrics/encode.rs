@@ -67,6 +67,8 @@ impl State {
         rows.counter("connections_rejected", help, rejected)?;
         let help = "Downstream connections handed from the accepting worker to another worker.";
         rows.counter("connections_handed", help, event(Event::DownstreamHanded))?;
+        let help = "Downstream connections moved to another worker between two requests.";
+        rows.counter("connections_moved", help, event(Event::DownstreamMoved))?;
         let help = "Requests on a downstream connection that had carried a request before.";
         rows.counter("requests_reused", help, event(Event::DownstreamReused))?;
         rows.gauge("connections_open", "Downstream connections open.", open)
@@ -80,8 +82,9 @@ impl State {
         rows.counter("batch_left", help, self.sum_event(Event::BatchEnded))?;
         let placed = self.sum_open(Event::PlaceBegun, Event::PlaceEnded);
         rows.gauge("placed", "Workers that stay on a core of their own now (worker_placement).", placed)?;
-        let gathered = self.sum_open(Event::SharedPlaceBegun, Event::SharedPlaceEnded);
-        rows.gauge("gathered", "Workers that share one core now because requests are queued.", gathered)?;
+        let resting = self.sum_open(Event::RestBegun, Event::RestEnded);
+        let help = "Workers that rest because one serves all connections while requests are queued.";
+        rows.gauge("resting", help, resting)?;
         let open = self.connections_of_workers();
         let help = "Open downstream connections of the worker that has the fewest.";
         rows.gauge("connections_min", help, open.iter().copied().min().unwrap_or_default())?;

@@ -12,6 +12,10 @@ pub enum Event {
     DownstreamRejected,
     /// A downstream connection was handed to another worker.
     DownstreamHanded,
+    /// A downstream connection left for another worker between two requests. It counts as neither closed nor accepted.
+    DownstreamLeft,
+    /// It arrived there.
+    DownstreamMoved,
     /// An exchange started on a connection that had carried another before.
     DownstreamReused,
     /// An upstream connection was opened.
@@ -112,10 +116,10 @@ pub enum Event {
     PlaceBegun,
     /// It no longer does.
     PlaceEnded,
-    /// A worker began to stay on the core that all workers share.
-    SharedPlaceBegun,
+    /// A worker began to rest, because another one serves all connections.
+    RestBegun,
     /// It no longer does.
-    SharedPlaceEnded,
+    RestEnded,
     /// A response came from a cache.
     CacheHit,
     /// A stale response came from a cache.

@@ -200,8 +200,9 @@ impl State {
     /// Open downstream connections, by worker. The ends are read first, as above.
     fn connections_of_workers(&self) -> Vec<u64> {
         let open = |worker: &Arc<WorkerMetrics>| {
-            let closed = worker.event(Event::DownstreamClosed);
-            worker.event(Event::DownstreamAccepted).saturating_sub(closed)
+            let gone = worker.event(Event::DownstreamClosed) + worker.event(Event::DownstreamLeft);
+            let come = worker.event(Event::DownstreamAccepted) + worker.event(Event::DownstreamMoved);
+            come.saturating_sub(gone)
         };
         lock(&self.workers).iter().map(open).collect()
     }

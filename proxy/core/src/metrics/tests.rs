@@ -92,6 +92,7 @@ fn events_have_their_counters() {
         (Event::DownstreamAccepted, "sluice_downstream_connections_total"),
         (Event::DownstreamRejected, "sluice_downstream_connections_rejected_total"),
         (Event::DownstreamHanded, "sluice_downstream_connections_handed_total"),
+        (Event::DownstreamMoved, "sluice_downstream_connections_moved_total"),
         (Event::DownstreamReused, "sluice_downstream_requests_reused_total"),
         (Event::UpstreamOpened, "sluice_upstream_connections_opened_total"),
         (Event::UpstreamReused, "sluice_upstream_connections_reused_total"),

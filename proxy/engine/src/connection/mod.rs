@@ -17,6 +17,7 @@ mod hints;
 mod http2;
 mod http3;
 mod limits;
+mod moved;
 mod passthrough;
 mod request;
 mod runner;
@@ -31,6 +32,7 @@ mod variables;
 mod tests;
 
 pub(crate) use http3::{QuicConnection, failure_of};
+pub(crate) use moved::{MovedConnection, Past};
 pub(crate) use runner::Runners;
 
 use std::fmt::Write as _;
@@ -68,8 +70,8 @@ pub(crate) struct Connection {
     session: RequestState,
     /// `None` for a stream of another connection, through which it is found.
     registration: Option<Registration>,
-    /// Its place among those of a client that a PROXY protocol header names.
-    client_place: Option<ClientPlace>,
+    /// Its place among those of a client that a PROXY protocol header names. Boxed, because few have one.
+    client_place: Option<Box<ClientPlace>>,
 }
 
 /// Its bytes, and their deadlines.
@@ -105,6 +107,10 @@ struct RequestState {
     exchanges: u64,
     /// The service of the exchange under way.
     service: Option<Arc<ServiceEntry>>,
+    /// Whether it may move to another worker before the next exchange.
+    may_leave: bool,
+    /// Whether the wait for the next message was begun only to be ended, so that it can move.
+    is_called_away: bool,
 }
 
 /// An entry among the open connections of the worker; dropping it removes the entry.
@@ -112,14 +118,25 @@ struct Registration {
     worker: Rc<Worker>,
     /// Where the worker finds it for a drain.
     slot: usize,
-    _open: Counted,
+    /// `None` once another worker counts the end.
+    open: Option<Counted>,
 }
 
 impl Registration {
     fn take(worker: &Rc<Worker>, wait: Wait, listener: &Arc<ListenerState>) -> Self {
         let open = worker.count_while(Event::DownstreamAccepted, Event::DownstreamClosed);
+        Self::of(worker, wait, listener, open)
+    }
+
+    /// For a connection that is counted already.
+    fn of(worker: &Rc<Worker>, wait: Wait, listener: &Arc<ListenerState>, open: Counted) -> Self {
         let slot = worker.enrol(wait, Arc::clone(listener));
-        Self { worker: Rc::clone(worker), slot, _open: open }
+        Self { worker: Rc::clone(worker), slot, open: Some(open) }
+    }
+
+    /// Leaves the connection to another worker.
+    fn hand_on(mut self) {
+        self.open.take().into_iter().for_each(Counted::hand_on);
     }
 }
 
@@ -171,6 +188,8 @@ impl Connection {
             scanner: HeadScanner::new(),
             exchanges: 0,
             service: None,
+            may_leave: false,
+            is_called_away: false,
         };
         Self { worker, runners, listener, io, peer, session, registration: None, client_place: None }
     }
@@ -182,8 +201,11 @@ impl Connection {
         }
     }
 
-    /// Waits for the first bytes of a message. `Ok(0)` also if the connection has to end, and nothing has arrived by now.
+    /// Waits for the first bytes of a message. `Ok(0)` also if the connection has to end or is called away, and nothing
+    /// has arrived by now.
     async fn first_bytes(&mut self, capacity: usize) -> Option<io::Result<usize>> {
+        let is_called_away = self.shall_move();
+        self.session.is_called_away = is_called_away;
         let Io { reader, deadline, .. } = &mut self.io;
         let slot = self.registration.as_ref().map(|registration| registration.slot);
         let worker = &self.worker;
@@ -203,7 +225,9 @@ impl Connection {
                     Poll::Ready(filled) => return Poll::Ready(filled),
                     Poll::Pending if is_recalled => return Poll::Pending,
                     Poll::Pending => {
-                        ready!(slot.map_or(Poll::Pending, |slot| worker.poll_call(slot, cx)));
+                        if !is_called_away {
+                            ready!(slot.map_or(Poll::Pending, |slot| worker.poll_call(slot, cx)));
+                        }
                         is_recalled = reader.recall();
                         if !is_recalled {
                             return Poll::Ready(Ok(0));
@@ -224,28 +248,32 @@ impl Connection {
         &self.listener.config.limits
     }
 
-    /// Serves requests until the connection ends. Boxed, because an async function keeps two places for what it is given.
-    pub(crate) async fn serve(mut self: Box<Self>) {
+    /// Serves requests until the connection ends, or moves to another worker. Boxed, because an async function keeps two
+    /// places for what it is given.
+    pub(crate) async fn serve(mut self: Box<Self>) -> Option<Box<MovedConnection>> {
+        if self.session.exchanges > 0 {
+            return self.serve_requests().await;
+        }
         // Boxed, because the greeting and the handshake are a small part of a connection's life.
         if !self.greet().await || (self.listener.tls().is_some() && !Box::pin(self.secure()).await) {
-            return;
+            return None;
         }
         // It waits again, after what preceded its first message.
         self.set_phase(Phase::Idle);
         match self.listener.config.protocol {
-            Protocol::Http => {}
-            Protocol::Tcp => return Box::pin(self.tunnel_connection()).await,
-            Protocol::TlsPassthrough => return Box::pin(self.pass_through()).await,
+            Protocol::Tcp => Box::pin(self.tunnel_connection()).await,
+            Protocol::TlsPassthrough => Box::pin(self.pass_through()).await,
+            Protocol::Http => match self.begins_http2().await {
+                Some(true) => Box::pin(self.serve_http2()).await,
+                Some(false) => return self.serve_requests().await,
+                None => {}
+            },
         }
-        match self.begins_http2().await {
-            Some(true) => Box::pin(self.serve_http2()).await,
-            Some(false) => self.serve_requests().await,
-            None => {}
-        }
+        None
     }
 
-    /// Serves HTTP/1.1 requests until the connection ends.
-    async fn serve_requests(mut self: Box<Self>) {
+    /// Serves HTTP/1.1 requests until the connection ends or moves.
+    async fn serve_requests(mut self: Box<Self>) -> Option<Box<MovedConnection>> {
         loop {
             let next = match self.next_head().await {
                 Arrival::Head => {
@@ -263,6 +291,13 @@ impl Connection {
                     let is_head = self.io.reader.data().starts_with(b"HEAD ");
                     Box::pin(self.refuse(reason, is_head)).await
                 }
+                Arrival::Closed if self.is_called_away() => match self.move_away() {
+                    Ok(moved) => return moved,
+                    Err(stays) => {
+                        self = stays;
+                        continue;
+                    }
+                },
                 // The last response may still be leaving: a client that has half-closed may read slowly.
                 Arrival::Closed => Next::Close { linger: false },
             };
@@ -270,7 +305,10 @@ impl Connection {
                 // Also when the connection is to end: the client was not notified, so its next request may be on its
                 // way.
                 Next::KeepAlive => self.rest(),
-                end => return self.follow(end).await,
+                end => {
+                    self.follow(end).await;
+                    return None;
+                }
             }
         }
     }
@@ -288,6 +326,7 @@ impl Connection {
     fn rest(&mut self) {
         self.set_phase(Phase::Idle);
         self.session.service = None;
+        self.session.may_leave = true;
         self.io.reader.shrink(IDLE_BYTES);
         self.io.writer.shrink(sluice_net::buffers::SMALL_BYTES);
     }

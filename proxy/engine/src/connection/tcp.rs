@@ -76,7 +76,7 @@ impl Connection {
         }
         match self.listener.enter(client) {
             Ok(place) => {
-                self.client_place = place;
+                self.client_place = place.map(Box::new);
                 true
             }
             Err(_) => {

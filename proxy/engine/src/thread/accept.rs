@@ -18,7 +18,7 @@ use socket2::SockAddr;
 use tokio::sync::Notify;
 
 use super::share::{Accepted, OpenCount, Share};
-use crate::connection::{Connection, Runners};
+use crate::connection::{Connection, MovedConnection, Past, Runners};
 use crate::worker::Worker;
 
 /// How long accepting pauses when descriptors or memory have run out; connections wait in the kernel.
@@ -188,7 +188,7 @@ impl AcceptContext {
             true => self.share.keep(admission),
             false => self.share.choose(admission, is_chosen),
         };
-        match self.share.hand(Accepted { state, socket, client, place }) {
+        match self.share.hand(Accepted { state, socket, client, place, past: Past::default() }) {
             Some(accepted) => self.begin(accepted),
             None => self.worker.metrics().count(Event::DownstreamHanded),
         }
@@ -233,8 +233,38 @@ impl AcceptContext {
 
     /// Serves a connection on this worker.
     pub(super) fn begin(&self, accepted: Accepted) {
-        let Accepted { state, socket, client, place } = accepted;
-        tokio::task::spawn_local(serve(Box::new(self.connection(state, socket, client)), place));
+        let Accepted { state, socket, client, place, past } = accepted;
+        let connection = if past.is_empty() {
+            self.connection(state, socket, client)
+        } else {
+            let (worker, runners) = (Rc::clone(&self.worker), Rc::clone(&self.runners));
+            Connection::resume(worker, runners, MovedConnection { socket, listener: state, client, past })
+        };
+        let (door, connection) = (self.clone(), Box::new(connection));
+        // Not a function: that would keep two places for everything it is given.
+        tokio::task::spawn_local(async move {
+            if let Some(moved) = connection.serve().await {
+                door.pass_on(*moved, place);
+            }
+        });
+    }
+
+    /// Gives a connection that has left this worker to the one that has room.
+    fn pass_on(&self, moved: MovedConnection, mut place: OpenCount) {
+        self.share.choose_again(&mut place);
+        let MovedConnection { socket, listener: state, client, past } = moved;
+        if let Some(stays) = self.share.hand(Accepted { state, socket, client, place, past }) {
+            // Until the next tick, which looks at all workers again.
+            self.worker.shed(false);
+            self.begin(stays);
+        }
+    }
+
+    /// Looks at the connections of all workers: who rests, and whose connections are to move.
+    pub(super) fn level(&self) {
+        self.share.gather(self.worker.gathers());
+        self.worker.rest(self.share.rests());
+        self.worker.shed(self.share.is_uneven());
     }
 
     fn connection(&self, state: Arc<ListenerState>, socket: OwnedFd, client: SocketAddr) -> Connection {
@@ -252,10 +282,6 @@ impl AcceptContext {
             tokio::task::spawn_local(turn_away(self.connection(state, socket, client), place));
         }
     }
-}
-
-async fn serve(connection: Box<Connection>, _place: OpenCount) {
-    connection.serve().await;
 }
 
 async fn turn_away(connection: Connection, _place: Rc<()>) {

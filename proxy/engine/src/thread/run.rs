@@ -130,6 +130,7 @@ async fn serve(worker: impl FnOnce() -> Worker, listeners: Vec<Bound>, told: Wor
                 worker.tick();
                 door.runners.reap();
                 door.share.tick();
+                door.level();
             }
             () = called(&worker) => if let Some(direct) = worker.direct() { direct.call_in_waited_for() },
             Some(accepted) = handed.recv() => door.begin(accepted),
@@ -138,6 +139,8 @@ async fn serve(worker: impl FnOnce() -> Worker, listeners: Vec<Bound>, told: Wor
             changed = stage.changed() => if changed.is_err() { break },
         }
     }
+    door.share.gather(false);
+    worker.shed(false);
     worker.shares_sockets.set(*stage.borrow() == Stage::HandOver);
     worker.drain();
     served.datagrams.iter().for_each(|(_, close)| close.close(worker.shares_sockets.get()));

@@ -1,17 +1,24 @@
-//! Distributes connections evenly over the workers.
+//! Distributes connections evenly over the workers, or gives all to the first one.
 //!
 //! A program in the kernel gives each connection to the worker with the fewest, if it may be used. Without it, the kernel
 //! chooses a worker's socket by a hash of the addresses, which often gives most of a few connections to one worker. Then
 //! a worker that accepts a connection while another has fewer open hands it to that worker.
+//!
+//! While one worker serves for all, the others rest: they weigh more than it does. Their connections move to it between
+//! two requests, and back to the others afterwards.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use sluice_ebpf::accept::Load;
 use sluice_kernel::accept::Chooser;
 use sluice_net::listener::{Admission, ListenerState};
 use tokio::sync::mpsc;
+
+use crate::connection::Past;
 
 /// A worker may have more connections than another by one eighth of the other's: with many connections, one more or
 /// less does not matter, and a hand-over has to wake a worker.
@@ -25,6 +32,8 @@ const CHOSEN_FEW: u32 = 16;
 /// State shared by all workers.
 struct All {
     loads: Loads,
+    /// Whether all workers but the first rest.
+    rest: AtomicBool,
     doors: Vec<mpsc::UnboundedSender<Accepted>>,
 }
 
@@ -39,6 +48,8 @@ enum Loads {
 pub struct Share {
     all: Arc<All>,
     index: usize,
+    /// Whether some of its connections are to move to other workers.
+    levels: Cell<bool>,
 }
 
 /// Connections handed to a worker. Limited by the number of connections that listeners may have open.
@@ -50,6 +61,7 @@ pub struct Accepted {
     pub(super) socket: OwnedFd,
     pub(super) client: SocketAddr,
     pub(super) place: OpenCount,
+    pub(super) past: Past,
 }
 
 /// One connection in the counts of its listener and of its worker; dropping it decrements them.
@@ -78,8 +90,9 @@ impl All {
 pub fn shares(workers: usize, chooser: Option<Arc<Chooser>>) -> Vec<(Share, Handed)> {
     let (doors, handed): (Vec<_>, Vec<_>) = (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
     let own = || Loads::Own(doors.iter().map(|_| Load::default()).collect());
-    let all = Arc::new(All { loads: chooser.map_or_else(own, Loads::Shared), doors });
-    let share = |(index, handed)| (Share { all: Arc::clone(&all), index }, handed);
+    let all =
+        Arc::new(All { loads: chooser.map_or_else(own, Loads::Shared), rest: AtomicBool::new(false), doors });
+    let share = |(index, handed)| (Share { all: Arc::clone(&all), index, levels: Cell::new(false) }, handed);
     handed.into_iter().enumerate().map(share).collect()
 }
 
@@ -92,18 +105,47 @@ impl Share {
     /// A place where one more connection weighs least: on this worker, unless another has clearly fewer. `is_chosen`:
     /// whether the kernel has already chosen this worker.
     pub(super) fn choose(&self, admission: Admission, is_chosen: bool) -> OpenCount {
-        let weight = |index: usize| self.all.load(index).weight();
-        let own = weight(self.index);
-        let least = (0..self.all.doors.len()).map(|index| (weight(index), index)).min();
-        let enough = |least: u32| match is_chosen {
-            true => least.saturating_mul(CHOSEN_TIMES).saturating_add(CHOSEN_FEW),
-            false => least + least / ONE_MORE_OF,
-        };
-        let index = match least {
-            Some((least, index)) if enough(least) < own => index,
-            _ => self.index,
-        };
+        let index = self.lighter(0, if is_chosen { much } else { some }).unwrap_or(self.index);
         self.place(index, admission)
+    }
+
+    /// Chooses again for a connection of this worker, which is to leave it.
+    pub(super) fn choose_again(&self, place: &mut OpenCount) {
+        match self.lighter(1, some) {
+            Some(index) => place.move_to(index),
+            None => self.levels.set(false),
+        }
+    }
+
+    /// The worker with the least weight, if this one has more than `enough` of that without `leaving` connections.
+    fn lighter(&self, leaving: u32, enough: impl Fn(u32) -> u32) -> Option<usize> {
+        let weight = |index: usize| self.all.load(index).weight();
+        let (least, index) = (0..self.all.doors.len()).map(|index| (weight(index), index)).min()?;
+        (enough(least) < weight(self.index).saturating_sub(leaving)).then_some(index)
+    }
+
+    /// Whether connections are to leave this worker now.
+    pub(super) fn is_uneven(&self) -> bool {
+        let is_uneven = self.lighter(1, if self.levels.get() { some } else { much }).is_some();
+        self.levels.set(is_uneven);
+        is_uneven
+    }
+
+    /// Lets the other workers rest, or ends that. Only the first worker's has an effect.
+    pub(super) fn gather(&self, gathers: bool) {
+        if self.index > 0 || self.all.rest.swap(gathers, Ordering::Relaxed) == gathers {
+            return;
+        }
+        for other in 1..self.all.doors.len() {
+            let load = self.all.load(other);
+            if gathers { load.begin_to_rest() } else { load.end_rest() }
+        }
+        self.levels.set(!gathers);
+    }
+
+    /// Whether this worker rests.
+    pub(super) fn rests(&self) -> bool {
+        self.index > 0 && self.all.rest.load(Ordering::Relaxed)
     }
 
     /// A connection has arrived that the kernel had chosen this worker for.
@@ -133,6 +175,16 @@ impl Share {
     }
 }
 
+/// How much heavier than another a worker may be.
+fn some(least: u32) -> u32 {
+    least.saturating_add(least / ONE_MORE_OF)
+}
+
+/// The same where the difference is no accident of the kernel's choice.
+fn much(least: u32) -> u32 {
+    least.saturating_mul(CHOSEN_TIMES).saturating_add(CHOSEN_FEW)
+}
+
 impl OpenCount {
     fn move_to(&mut self, index: usize) {
         self.all.load(index).add();
@@ -159,7 +211,7 @@ mod tests {
         let socket = TcpListener::bind("127.0.0.1:0").unwrap().into();
         let place = share.choose(state.admit().unwrap(), false);
         let client = SocketAddr::from(([127, 0, 0, 1], 0));
-        share.hand(Accepted { state: Arc::clone(state), socket, client, place })
+        share.hand(Accepted { state: Arc::clone(state), socket, client, place, past: Past::default() })
     }
 
     fn open(share: &Share) -> Vec<u32> {
@@ -176,6 +228,44 @@ mod tests {
         assert_eq!(handed.len(), 3);
         drop((kept, handed));
         assert_eq!(open(&workers[1].0), [0, 3, 0]);
+    }
+
+    #[test]
+    fn first_worker_gets_all_connections_while_the_others_rest_and_gives_them_back() {
+        let state = listener();
+        let workers = shares(3, None);
+        let shares: Vec<_> = workers.iter().map(|(share, _)| share).collect();
+        let uneven = || shares.iter().map(|share| share.is_uneven()).collect::<Vec<_>>();
+        let mut places: Vec<_> = (0..9).map(|at| shares[at % 3].keep(state.admit().unwrap())).collect();
+        assert_eq!(uneven(), [false; 3]);
+        // Only the first worker decides.
+        shares[1].gather(true);
+        assert_eq!(uneven(), [false; 3]);
+        (0..2).for_each(|_| shares[0].gather(true));
+        assert_eq!((uneven(), shares[0].rests(), shares[2].rests()), (vec![false, true, true], false, true));
+        assert_eq!(shares[2].choose(state.admit().unwrap(), true).index, 0);
+        for place in places.iter_mut().filter(|place| place.index > 0) {
+            shares[place.index].choose_again(place);
+        }
+        assert!(places.iter().all(|place| place.index == 0));
+        shares[0].gather(false);
+        assert_eq!((uneven(), shares[2].rests()), (vec![true, false, false], false));
+        for place in &mut places {
+            shares[0].choose_again(place);
+        }
+        assert_eq!(open(shares[0]), [3, 3, 3]);
+        assert_eq!(uneven(), [false; 3]);
+    }
+
+    #[test]
+    fn one_of_many_connections_does_not_move_only_because_it_is_one_more() {
+        let state = listener();
+        let workers = shares(2, None);
+        let (share, _) = &workers[0];
+        let _places: Vec<_> = (0..CHOSEN_FEW + 1).map(|_| share.keep(state.admit().unwrap())).collect();
+        assert!(!share.is_uneven());
+        let _more = share.keep(state.admit().unwrap());
+        assert!(share.is_uneven(), "the other has none");
     }
 
     #[test]

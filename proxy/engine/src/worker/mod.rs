@@ -2,10 +2,10 @@
 //! counters, and the list of open connections. On the hot path workers share only counters, and if requests in flight
 //! are limited, also the queue and the idle connections. `thread` runs the worker.
 
-mod idle;
-mod meeting;
+mod gather;
 mod pace;
 mod place;
+mod schedule;
 mod trace;
 
 use std::cell::{Cell, RefCell};
@@ -14,8 +14,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use pace::Pace;
-use place::Place;
+use schedule::Schedule;
 use slab::Slab;
 use sluice_core::access_log::AccessLogHandle;
 use sluice_core::metrics::{Counted, Event, WorkerRecorder};
@@ -109,10 +108,11 @@ pub struct Worker {
     pub(crate) shares_sockets: Cell<bool>,
     connections: RefCell<Slab<Open>>,
     turned_away: Rc<()>,
+    /// Whether connections are to move to other workers.
+    sheds: Cell<bool>,
     splicer: Option<Splicer>,
     tracer: Option<Tracer>,
-    pace: Option<Pace>,
-    place: Option<Place>,
+    schedule: Schedule,
     /// Pending ACME HTTP-01 challenges.
     pub(crate) challenges: Arc<HttpChallenges>,
 }
@@ -150,10 +150,10 @@ impl Worker {
             shares_sockets: Cell::new(false),
             connections: RefCell::new(Slab::new()),
             turned_away: Rc::new(()),
+            sheds: Cell::new(false),
             splicer: None,
             tracer: None,
-            pace: None,
-            place: None,
+            schedule: Schedule::default(),
             challenges: Arc::default(),
         }
     }
@@ -166,15 +166,15 @@ impl Worker {
     /// Lets the worker be a batch thread only while that is useful; `is_batch` if it is one now. Call it on the
     /// worker's thread.
     pub fn with_pace(self, is_batch: bool) -> Self {
-        let pace = if is_batch { Pace::begin(self.metrics()) } else { None };
-        Self { pace, ..self }
+        let schedule = self.schedule.with_pace(is_batch, self.resources.dialer.metrics());
+        Self { schedule, ..self }
     }
 
     /// Lets the worker stay on a core of its own while it is a busy batch thread; it is the one of that number among
-    /// `workers`. Call it on the worker's thread.
+    /// `workers`. The first one may also serve the connections of all. Call it on the worker's thread.
     pub fn with_place(self, worker: usize, workers: usize) -> Self {
-        let place = Place::of(worker, workers, self.metrics());
-        Self { place, ..self }
+        let schedule = self.schedule.with_place(worker, workers, self.resources.dialer.metrics());
+        Self { schedule, ..self }
     }
 
     /// Enables direct return.
@@ -221,6 +221,26 @@ impl Worker {
         self.resources.dialer.direct()
     }
 
+    /// Whether connections are to move to other workers between two requests.
+    pub(crate) fn sheds(&self) -> bool {
+        self.sheds.get()
+    }
+
+    /// See [`Self::sheds`]; a worker that drains keeps what it has.
+    pub(crate) fn shed(&self, sheds: bool) {
+        self.sheds.set(sheds && !self.is_draining());
+    }
+
+    /// Whether this worker is to serve all connections, as far as its last tick tells.
+    pub(crate) fn gathers(&self) -> bool {
+        self.schedule.gathers() && !self.is_draining()
+    }
+
+    /// Records whether the worker rests.
+    pub(crate) fn rest(&self, rests: bool) {
+        self.schedule.rest(rests, self.metrics());
+    }
+
     /// Held by each connection that is being rejected because there are too many.
     pub(crate) fn turned_away(&self) -> &Rc<()> {
         &self.turned_away
@@ -236,9 +256,8 @@ impl Worker {
         if counts {
             self.metrics().record(record);
         }
-        if let Some(place) = self.place.as_ref().filter(|_| record.queue.is_some_and(|time| !time.is_zero()))
-        {
-            place.count_queued();
+        if record.queue.is_some_and(|time| !time.is_zero()) {
+            self.schedule.count_queued();
         }
         self.log.borrow_mut().log(record);
     }
@@ -362,12 +381,7 @@ impl Worker {
     }
 
     pub(crate) fn tick(&self) {
-        if let Some(pace) = &self.pace {
-            pace.tick();
-        }
-        if let Some(place) = &self.place {
-            place.tick(self.connections.borrow().len(), self.pace.as_ref().is_some_and(Pace::is_batch));
-        }
+        self.schedule.tick(self.connections.borrow().len(), self.metrics());
         if let Some(direct) = self.direct() {
             direct.reap();
         }

@@ -27,6 +27,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use sluice_ring as ring;
 use socket2::SockRef;
 
+use crate::deadline::Deadline;
+
 pub use channel::{Channel, Verdict};
 use channel::{ChannelRecv, ChannelSend};
 pub use reader::Reader;
@@ -36,6 +38,23 @@ pub use writer::Writer;
 pub fn halves(stream: Stream) -> (Reader, Writer) {
     let outgoing = Rc::<outgoing::Outgoing>::default();
     (Reader::new(stream.clone(), Rc::clone(&outgoing)), Writer::new(stream, outgoing))
+}
+
+/// How many holders the socket of an idle connection has: its two directions.
+const HALVES: usize = 2;
+
+/// Whether a connection consists of its socket only: nothing is unread, everything is sent, and no operation is in
+/// progress.
+pub fn is_bare(reader: &Reader, writer: &mut Writer, deadline: &Deadline) -> bool {
+    let is_idle = !reader.is_receiving() && reader.is_untouched() && writer.is_settled(deadline);
+    is_idle && reader.stream().socket().is_some_and(|socket| socket.has_holders(HALVES))
+}
+
+/// The socket of such a connection.
+pub fn into_socket((reader, writer): (Reader, Writer)) -> Option<OwnedFd> {
+    let stream = reader.stream().clone();
+    drop((reader, writer));
+    stream.into_socket()
 }
 
 /// One connection's socket. Clones share the descriptor.

@@ -232,6 +232,12 @@ impl Writer {
         self.poll_settle(&mut cx, deadline).is_ready()
     }
 
+    /// Whether everything has been sent and has arrived in the socket, without an error.
+    pub(super) fn is_settled(&mut self, deadline: &Deadline) -> bool {
+        let mut cx = Context::from_waker(Waker::noop());
+        self.broken.is_none() && matches!(self.poll_settle(&mut cx, deadline), Poll::Ready(Ok(())))
+    }
+
     /// Whether the last send failed before the socket took a byte of it.
     pub fn took_nothing(&self) -> bool {
         self.broken.is_some() && self.taken == 0 && !self.has_sent_head

@@ -1,11 +1,11 @@
 //! On which cores workers run (`worker_placement`).
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
-use crate::support::{Origin, Proxy, Setup, Wire, allowed_cores, ok, poll};
+use crate::support::{Message, Origin, Proxy, Setup, Wire, allowed_cores, ok, poll};
 
 /// A proxy with a worker for each core; `None` if this host has one core, or too many to keep busy.
 fn start(placement: &str) -> Option<(Proxy, Load)> {
@@ -19,7 +19,8 @@ fn start_with(placement: &str, setup: Setup) -> Option<(Proxy, Load)> {
         return None;
     }
     let proxy = setup.with("workers", cores).with("worker_placement", placement).start()?;
-    let load = Load { workers: cores, wires: (0..16 * cores).map(|_| proxy.connect()).collect() };
+    let wires = (0..16 * cores).map(|_| proxy.connect()).collect();
+    let load = Load { workers: cores, wires, answer: "hi" };
     Some((proxy, load))
 }
 
@@ -27,6 +28,7 @@ fn start_with(placement: &str, setup: Setup) -> Option<(Proxy, Load)> {
 struct Load {
     workers: usize,
     wires: Vec<Wire>,
+    answer: &'static str,
 }
 
 impl Load {
@@ -36,9 +38,24 @@ impl Load {
         self.wires.iter_mut().for_each(|wire| wire.send(&requests));
         for wire in &mut self.wires {
             for _ in 0..REQUESTS {
-                assert_eq!(wire.response().text(), "hi");
+                assert_eq!(wire.response().text(), self.answer);
             }
         }
+    }
+
+    /// Runs until one worker serves all connections. Returns false, and says so, if a worker waited too long for its
+    /// core: other tests may have taken the cores, and this one cannot free them.
+    fn run_until_gathered(&mut self, proxy: &Proxy) -> bool {
+        let metric = |name: &str| proxy.metric(&format!("sluice_workers_{name}"));
+        poll("one worker to serve", || {
+            self.run();
+            if metric("batch") < self.workers as f64 {
+                eprintln!("skipped: a worker waited too long for its core");
+                return Some(false);
+            }
+            let rest = metric("resting") == self.workers as f64 - 1.0;
+            (rest && metric("connections_max") == self.wires.len() as f64).then_some(true)
+        })
     }
 
     /// Runs until each worker stays on a core of its own. Returns false, and says so, if a worker waited too long for
@@ -71,14 +88,6 @@ fn own() -> String {
     allowed_cores(&std::fs::read_to_string("/proc/self/status").unwrap())
 }
 
-/// How long the cores of this process were idle so far, in ticks of /proc/stat.
-fn idle_ticks() -> u64 {
-    let text = std::fs::read_to_string("/proc/stat").unwrap();
-    let own: Vec<_> = one_each().iter().map(|core| format!("cpu{core}")).collect();
-    let lines = text.lines().filter(|line| own.iter().any(|core| line.split(' ').next() == Some(core)));
-    lines.map(|line| line.split_whitespace().nth(4).unwrap().parse::<u64>().unwrap()).sum()
-}
-
 #[test]
 fn busy_worker_stays_on_a_core_of_its_own() {
     let Some((proxy, mut load)) = start("spread") else { return };
@@ -91,42 +100,52 @@ fn busy_worker_stays_on_a_core_of_its_own() {
     poll("the count", || (proxy.metric("sluice_workers_placed") == 0.0).then_some(()));
 }
 
+/// An origin that works for 10 ms on each request, without needing a core, before a proxy that lets requests wait.
+fn queueing(answer: impl Fn(&Message) -> String + Send + Sync + 'static) -> Setup {
+    let origin = Origin::answering(move |request| {
+        std::thread::sleep(Duration::from_millis(10));
+        ok(&answer(request))
+    });
+    Setup::to_origin(&origin).with("clusters.default.max_in_flight", 8)
+}
+
 #[test]
-fn workers_share_a_core_while_requests_are_queued_and_cores_are_idle() {
-    // It works for 4 ms on each request, without needing a core.
-    let origin = Origin::answering(|_| {
-        std::thread::sleep(Duration::from_millis(4));
-        ok("hi")
-    });
-    let setup = Setup::to_origin(&origin).with("clusters.default.max_in_flight", 8);
-    let Some((proxy, mut load)) = start_with("spread", setup) else { return };
-    let roams = vec![own(); load.workers];
-    let (begun, before) = (Instant::now(), idle_ticks());
-    let gathered = poll("the workers to share a core", || {
-        load.run();
-        let cores = proxy.worker_cores();
-        let is_one = one_each().contains(&cores[0]) && cores.iter().all(|core| *core == cores[0]);
-        if is_one && proxy.metric("sluice_workers_gathered") == load.workers as f64 {
-            return Some(true);
-        }
-        // Other tests may have taken the cores, or did so for long enough, and this one cannot free them.
-        if proxy.metric("sluice_workers_batch") < load.workers as f64 {
-            return Some(false);
-        }
-        (begun.elapsed() > Duration::from_secs(20)).then_some(false)
-    });
-    if !gathered {
-        if proxy.metric("sluice_workers_batch") < load.workers as f64 {
-            return eprintln!("skipped: a worker waited too long for its core");
-        }
-        // A tick is 10 ms. A fifth of idle time is needed in one second; there was more on average.
-        let idle = (idle_ticks() - before) as f64 / 100.0 / begun.elapsed().as_secs_f64();
-        assert!(idle < 0.4 * one_each().len() as f64, "the cores had idle time: {idle} of them");
-        return eprintln!("skipped: no idle time on these cores in 20 s");
+fn one_worker_serves_all_connections_while_requests_are_queued() {
+    let Some((proxy, mut load)) = start_with("spread", queueing(|_| "hi".to_owned())) else { return };
+    let all = load.wires.len() as f64;
+    let connections = |which: &str| proxy.metric(&format!("sluice_workers_connections_{which}"));
+    if !load.run_until_gathered(&proxy) {
+        return;
     }
+    assert_eq!(proxy.metric("sluice_downstream_connections_open"), all);
+    assert_eq!(proxy.metric("sluice_downstream_connections_total"), all, "none is counted twice");
+    assert!(proxy.metric("sluice_downstream_connections_moved_total") >= all / 4.0);
+    load.wires.push(proxy.connect());
+    load.run();
+    poll("the others to serve again", || (proxy.metric("sluice_workers_resting") == 0.0).then_some(()));
+    poll("the connections to be spread", || {
+        // One after the other, so that none is queued.
+        for wire in &mut load.wires {
+            assert_eq!(wire.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n").text(), "hi");
+        }
+        (connections("max") - connections("min") <= 4.0).then_some(())
+    });
     drop(load);
-    poll("the workers to roam", || (proxy.worker_cores() == roams).then_some(()));
-    poll("the count", || (proxy.metric("sluice_workers_gathered") == 0.0).then_some(()));
+    poll("them to be gone", || (proxy.metric("sluice_downstream_connections_open") == 0.0).then_some(()));
+    assert_eq!(connections("max"), 0.0);
+}
+
+#[test]
+fn connection_that_has_moved_has_the_same_client() {
+    let setup = queueing(|request| request.get("x-forwarded-for").unwrap_or_default().to_owned())
+        .with("listeners.0.proxy_protocol", "v1");
+    let Some((proxy, mut load)) = start_with("spread", setup) else { return };
+    load.answer = "192.0.2.1";
+    load.wires.iter_mut().for_each(|wire| wire.send("PROXY TCP4 192.0.2.1 192.0.2.2 7 80\r\n"));
+    if load.run_until_gathered(&proxy) {
+        assert!(proxy.metric("sluice_downstream_connections_moved_total") > 0.0);
+        load.run();
+    }
 }
 
 #[test]

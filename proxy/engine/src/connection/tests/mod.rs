@@ -107,7 +107,7 @@ impl Proxy {
         let (worker, runners) = (Rc::clone(&self.worker), Rc::clone(&self.runners));
         let listener = Arc::clone(&self.listener);
         let connection = Connection::new(worker, runners, listener, Stream::Memory(theirs), client);
-        self.serving.borrow_mut().push(spawn_local(Box::new(connection).serve()));
+        self.serving.borrow_mut().push(spawn_local(async move { drop(Box::new(connection).serve().await) }));
         ours
     }
 
