@@ -31,11 +31,6 @@ impl Fd {
         Some(descriptor)
     }
 
-    /// Whether so many hold it, each operation in progress being one.
-    pub fn has_holders(&self, count: usize) -> bool {
-        Rc::strong_count(&self.0) == count
-    }
-
     /// Number of holders.
     #[cfg(test)]
     pub(crate) fn holders(&self) -> usize {

@@ -109,7 +109,7 @@ struct RequestState {
     service: Option<Arc<ServiceEntry>>,
     /// Whether it may move to another worker before the next exchange.
     may_leave: bool,
-    /// Whether the wait for the next message was begun only to be ended, so that it can move.
+    /// Whether its wait for the next message was ended so that it can move.
     is_called_away: bool,
 }
 
@@ -204,8 +204,9 @@ impl Connection {
     /// Waits for the first bytes of a message. `Ok(0)` also if the connection has to end or is called away, and nothing
     /// has arrived by now.
     async fn first_bytes(&mut self, capacity: usize) -> Option<io::Result<usize>> {
-        let is_called_away = self.shall_move();
-        self.session.is_called_away = is_called_away;
+        let may_move = self.may_move();
+        let is_called_away = &mut self.session.is_called_away;
+        *is_called_away = false;
         let Io { reader, deadline, .. } = &mut self.io;
         let slot = self.registration.as_ref().map(|registration| registration.slot);
         let worker = &self.worker;
@@ -216,7 +217,7 @@ impl Connection {
                     Poll::Ready(Err(error))
                         if is_recalled && error.raw_os_error() == Some(libc::ECANCELED) =>
                     {
-                        if reader.is_untouched() {
+                        if reader.is_quiet() {
                             return Poll::Ready(Ok(0));
                         }
                         // It has arrived since: the next receive brings it.
@@ -225,8 +226,9 @@ impl Connection {
                     Poll::Ready(filled) => return Poll::Ready(filled),
                     Poll::Pending if is_recalled => return Poll::Pending,
                     Poll::Pending => {
-                        if !is_called_away {
-                            ready!(slot.map_or(Poll::Pending, |slot| worker.poll_call(slot, cx)));
+                        *is_called_away = may_move && worker.sheds();
+                        if !*is_called_away {
+                            ready!(slot.map_or(Poll::Pending, |slot| worker.poll_call(slot, may_move, cx)));
                         }
                         is_recalled = reader.recall();
                         if !is_recalled {
@@ -291,7 +293,7 @@ impl Connection {
                     let is_head = self.io.reader.data().starts_with(b"HEAD ");
                     Box::pin(self.refuse(reason, is_head)).await
                 }
-                Arrival::Closed if self.is_called_away() => match self.move_away() {
+                Arrival::Closed if self.session.is_called_away => match self.move_away() {
                     Ok(moved) => return moved,
                     Err(stays) => {
                         self = stays;

@@ -66,7 +66,9 @@ impl Judge {
             return;
         }
         self.unqueued = if is_queued(load) { 0 } else { self.unqueued + 1 };
-        self.quiet = if load.exchanges >= EXCHANGES_MIN / 2 { 0 } else { self.quiet + 1 };
+        // Those of the others are not known; they may still have some connections.
+        let is_busy = load.exchanges * u64::from(load.workers) >= EXCHANGES_MIN / 2;
+        self.quiet = if is_busy { 0 } else { self.quiet + 1 };
         let is_full = load.share >= SHARE_MAX || !load.is_batch;
         if is_full {
             let ticks = (self.pause.1 * 2).clamp(PAUSE_TICKS.0, PAUSE_TICKS.1);
@@ -171,7 +173,7 @@ mod tests {
     #[test]
     fn ends_a_while_after_the_queue_or_the_load() {
         let without = Load { queued: 0, ..QUEUED };
-        let few = Load { exchanges: 19, ..without };
+        let few = Load { exchanges: 9, ..without };
         for (load, ticks) in [(without, UNQUEUED_TICKS_MAX), (few, QUIET_TICKS_MAX)] {
             let mut judge = gathering();
             for _ in 1..ticks {

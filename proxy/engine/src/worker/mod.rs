@@ -37,6 +37,9 @@ use sluice_core::http_challenges::HttpChallenges;
 /// response carries `Connection: close`.
 const IDLE_GRACE: Duration = Duration::from_secs(1);
 
+/// The maximum number of waiting connections that are woken in a tick to move.
+const SHED_MAX: usize = 256;
+
 /// The phase of a connection, for a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -61,6 +64,8 @@ pub(crate) enum Wait {
 #[derive(Default)]
 pub(crate) struct Call {
     is_made: Cell<bool>,
+    /// Whether the connection could move to another worker now.
+    may_move: Cell<bool>,
     waiting: RefCell<Option<Waker>>,
 }
 
@@ -70,8 +75,18 @@ impl Call {
         self.waiting.borrow().iter().for_each(Waker::wake_by_ref);
     }
 
+    /// Makes a connection look whether it is to move. Returns false if it could not.
+    fn ask_to_move(&self) -> bool {
+        let asks = self.may_move.replace(false);
+        if asks {
+            self.waiting.borrow().iter().for_each(Waker::wake_by_ref);
+        }
+        asks
+    }
+
     /// Ready while it is made; it can be made again.
-    fn poll(&self, cx: &Context<'_>) -> Poll<()> {
+    fn poll(&self, may_move: bool, cx: &Context<'_>) -> Poll<()> {
+        self.may_move.set(may_move);
         let mut waiting = self.waiting.borrow_mut();
         if !waiting.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
             *waiting = Some(cx.waker().clone());
@@ -226,9 +241,18 @@ impl Worker {
         self.sheds.get()
     }
 
-    /// See [`Self::sheds`]; a worker that drains keeps what it has.
+    /// See [`Self::sheds`]; a worker that drains keeps what it has. Some of those that wait are woken: if only busy
+    /// connections moved, they would all be on the worker that has fewer idle ones.
     pub(crate) fn shed(&self, sheds: bool) {
         self.sheds.set(sheds && !self.is_draining());
+        if self.sheds() {
+            let open = self.connections.borrow();
+            let waits = open.iter().filter_map(|(_, open)| match &open.wait {
+                Wait::Own(call) => Some(call),
+                _ => None,
+            });
+            waits.filter(|call| call.ask_to_move()).take(SHED_MAX).for_each(drop);
+        }
     }
 
     /// Whether this worker is to serve all connections, as far as its last tick tells.
@@ -303,14 +327,16 @@ impl Worker {
             if let Wait::Own(call) = &open.wait {
                 // Each wait has its own time.
                 call.is_made.set(false);
+                call.may_move.set(false);
             }
         }
     }
 
-    /// Ready when a connection has to end its wait for a message, if it is still silent.
-    pub(crate) fn poll_call(&self, slot: usize, cx: &Context<'_>) -> Poll<()> {
+    /// Ready when a connection has to end its wait for a message, if it is still silent. If it `may_move`, it is also
+    /// woken when the worker sheds connections.
+    pub(crate) fn poll_call(&self, slot: usize, may_move: bool, cx: &Context<'_>) -> Poll<()> {
         match self.connections.borrow().get(slot).map(|open| &open.wait) {
-            Some(Wait::Own(call)) => call.poll(cx),
+            Some(Wait::Own(call)) => call.poll(may_move, cx),
             _ => Poll::Pending,
         }
     }

@@ -40,17 +40,13 @@ pub fn halves(stream: Stream) -> (Reader, Writer) {
     (Reader::new(stream.clone(), Rc::clone(&outgoing)), Writer::new(stream, outgoing))
 }
 
-/// How many holders the socket of an idle connection has: its two directions.
-const HALVES: usize = 2;
-
-/// Whether a connection consists of its socket only: nothing is unread, everything is sent, and no operation is in
-/// progress.
-pub fn is_bare(reader: &Reader, writer: &mut Writer, deadline: &Deadline) -> bool {
-    let is_idle = !reader.is_receiving() && reader.is_untouched() && writer.is_settled(deadline);
-    is_idle && reader.stream().socket().is_some_and(|socket| socket.has_holders(HALVES))
+/// Whether nothing is under way on a connection: nothing is unread, and everything is sent.
+pub fn is_idle(reader: &Reader, writer: &mut Writer, deadline: &Deadline) -> bool {
+    !reader.is_receiving() && reader.data().is_empty() && reader.is_quiet() && writer.is_settled(deadline)
 }
 
-/// The socket of such a connection.
+/// The socket of an idle connection. `None`, and the connection is closed, if it has no plain socket, or if an operation
+/// still holds the socket: the engine has lost it, and perhaps bytes with it.
 pub fn into_socket((reader, writer): (Reader, Writer)) -> Option<OwnedFd> {
     let stream = reader.stream().clone();
     drop((reader, writer));

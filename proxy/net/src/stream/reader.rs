@@ -235,14 +235,13 @@ impl Reader {
         }
     }
 
-    /// Whether nothing has arrived that was not read, while no receive is in progress: also nothing that may belong to a
-    /// session only.
-    pub fn is_untouched(&self) -> bool {
-        let is_quiet = match &self.stream {
+    /// Whether nothing has arrived since the last receive, while none is in progress: also nothing that may belong to a
+    /// session only. There may be unread data.
+    pub fn is_quiet(&self) -> bool {
+        match &self.stream {
             Stream::Tls(session) => session.is_quiet(),
             stream => stream.is_quiet(),
-        };
-        self.data().is_empty() && is_quiet
+        }
     }
 
     /// Takes the buffer with all unread data, which starts at the returned index, and leaves `spare` in its place.

@@ -232,6 +232,11 @@ impl Writer {
         self.poll_settle(&mut cx, deadline).is_ready()
     }
 
+    /// Continues a connection on which so many bytes were sent before, in all.
+    pub fn continue_after(&mut self, sent: u64) {
+        self.written = sent;
+    }
+
     /// Whether everything has been sent and has arrived in the socket, without an error.
     pub(super) fn is_settled(&mut self, deadline: &Deadline) -> bool {
         let mut cx = Context::from_waker(Waker::noop());

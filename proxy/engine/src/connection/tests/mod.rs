@@ -13,6 +13,7 @@ mod exchanges;
 mod faults;
 mod held;
 mod http2;
+mod moved;
 mod origin;
 mod peer;
 mod pool;
