@@ -33,7 +33,7 @@ pub(crate) struct Past {
 }
 
 impl Past {
-    /// Whether the connection is on its first worker.
+    /// Whether the connection is new: one that moves has carried an exchange.
     pub(crate) fn is_empty(&self) -> bool {
         self.exchanges == 0
     }

@@ -100,10 +100,11 @@ fn busy_worker_stays_on_a_core_of_its_own() {
     poll("the count", || (proxy.metric("sluice_workers_placed") == 0.0).then_some(()));
 }
 
-/// An origin that works for 10 ms on each request, without needing a core, before a proxy that lets requests wait.
+/// An origin that works for 20 ms on each request, without needing a core, behind a proxy that lets requests wait. More
+/// requests would take a slow host too much of a core.
 fn queueing(answer: impl Fn(&Message) -> String + Send + Sync + 'static) -> Setup {
     let origin = Origin::answering(move |request| {
-        std::thread::sleep(Duration::from_millis(10));
+        std::thread::sleep(Duration::from_millis(20));
         ok(&answer(request))
     });
     Setup::to_origin(&origin).with("clusters.default.max_in_flight", 8)
