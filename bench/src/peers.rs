@@ -230,7 +230,7 @@ fn with(mut sluice: Command, key: &str) -> Command {
 }
 
 /// What nginx keeps of its connections to the origin.
-const KEEP_ALIVE: &str = "keepalive 500; keepalive_requests 10000000;";
+const KEEP_ALIVE: &str = "keepalive 4000; keepalive_requests 10000000;";
 
 /// nginx of this name among the tools, with these settings for idle connections to the origin and for session resumption.
 fn nginx(name: &str, place: &Place, keep_alive: &str, resumption: &str) -> Result<Command> {

@@ -108,6 +108,9 @@ const SCENARIOS: &[Scenario] = &[
     ("1kb-4", "a file of 1 KiB from nginx, wrk -t1 -c4: the latency that a proxy adds", |_| {
         vec![file_at("1kb", 4)]
     }),
+    ("1kb-many", "a file of 1 KiB from nginx, wrk -t1 with 100, 1 000 and 4 000 connections", |_| {
+        [100, 1_000, 4_000].map(|connections| file_at("1kb", connections)).into()
+    }),
     ("64kb-16", "a file of 64 KiB from nginx, wrk -t1 -c16", |_| vec![file_at("64kb", 16)]),
     ("1mb-16", "a file of 1 MiB from nginx, wrk -t1 -c16", |_| vec![file_at("1mb", 16)]),
     ("puma-10kb", "pages of 10 KiB from Puma of 4 threads, wrk -t1 with 4 and 16 connections", |_| {
@@ -158,9 +161,9 @@ const SCENARIOS: &[Scenario] = &[
         let work = Work::Http { generator, connections: 50, keep_alive: false };
         vec![case("new-connections", Origin::Nginx, "/1kb.bin", work)]
     }),
-    ("https-1kb", "1 KiB from nginx to clients over TLS, wrk -t1 -c50", |_| {
-        vec![secure("https-1kb", Tls::Clients, http(Generator::Wrk { threads: 1 }, 50))]
-    }),
+    ("https-1kb", "1 KiB from nginx to clients over TLS, wrk -t1 -c50", |_| vec![secure_file("1kb")]),
+    ("https-64kb", "64 KiB from nginx to clients over TLS, wrk -t1 -c50", |_| vec![secure_file("64kb")]),
+    ("https-1mb", "1 MiB from nginx to clients over TLS, wrk -t1 -c50", |_| vec![secure_file("1mb")]),
     ("https-handshakes", "1 KiB over TLS, a connection and a full handshake for each, wrk -t1 -c50", |_| {
         let work =
             Work::Http { generator: Generator::Wrk { threads: 1 }, connections: 50, keep_alive: false };
@@ -260,6 +263,11 @@ fn secure(name: &str, tls: Tls, work: Work) -> Case {
 
 fn file(size: &str) -> Case {
     case(size, Origin::Nginx, &format!("/{size}.bin"), http(Generator::Wrk { threads: 1 }, 50))
+}
+
+/// The same to clients over TLS.
+fn secure_file(size: &str) -> Case {
+    Case { name: format!("https-{size}"), tls: Tls::Clients, ..file(size) }
 }
 
 fn file_at(size: &str, connections: usize) -> Case {
