@@ -117,6 +117,7 @@ async fn serve(worker: impl FnOnce() -> Worker, listeners: Vec<Bound>, told: Wor
     let mut served = Served::default();
     listeners.into_iter().for_each(|bound| served.listen(&door, bound));
     tokio::task::spawn_local(look_after_heads(Rc::clone(&worker)));
+    tokio::task::spawn_local(watch_schedule(Rc::clone(&worker)));
     let mut tick = tokio::time::interval(TICK);
     loop {
         let now = *stage.borrow_and_update();
@@ -206,6 +207,10 @@ async fn look_after_heads(worker: Rc<Worker>) {
     if let Some(direct) = worker.direct() {
         direct.look_after_heads().await;
     }
+}
+
+async fn watch_schedule(worker: Rc<Worker>) {
+    worker.watch_schedule().await;
 }
 
 /// Resolves when a request of another worker waits for something that an exchange here may hold.

@@ -3,10 +3,12 @@
 //! are limited, also the queue and the idle connections. `thread` runs the worker.
 
 mod gather;
+mod lateness;
 mod pace;
 mod place;
 mod schedule;
 mod trace;
+mod waits;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -258,6 +260,11 @@ impl Worker {
     /// Whether this worker is to serve all connections, as far as its last tick tells.
     pub(crate) fn gathers(&self) -> bool {
         self.schedule.gathers() && !self.is_draining()
+    }
+
+    /// Looks how late the worker wakes while it is busy, if that matters.
+    pub(crate) async fn watch_schedule(&self) {
+        self.schedule.watch().await;
     }
 
     /// Records whether the worker rests.

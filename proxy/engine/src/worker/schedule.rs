@@ -35,6 +35,13 @@ impl Schedule {
         Self { place, gather, ..self }
     }
 
+    /// Looks how late the worker wakes while it is busy, if that matters.
+    pub(super) async fn watch(&self) {
+        if let Some(pace) = &self.pace {
+            pace.watch().await;
+        }
+    }
+
     /// Counts an exchange that waited in the queue of a cluster.
     pub(super) fn count_queued(&self) {
         if let Some(gather) = &self.gather {
