@@ -153,8 +153,9 @@ impl Pace {
         self.lateness.watch(&self.waits).await;
     }
 
-    /// Checks the counts and changes the scheduling if needed.
-    pub(super) fn tick(&self) {
+    /// Checks the counts and changes the scheduling if needed. While one worker serves all connections (`gathers`), the
+    /// application that is overloaded computes, and its queue hides what late timers cost.
+    pub(super) fn tick(&self, gathers: bool) {
         let Some(waits) = self.waits.read().filter(|_| self.works.get()) else {
             return;
         };
@@ -163,11 +164,12 @@ impl Pace {
         if done == 0 && !self.metrics.has_tunnels() {
             self.judge.borrow_mut().pass_over(waits);
         }
-        let change = self.judge.borrow_mut().judge(waits, self.lateness.take(), Instant::now());
+        let is_late = self.lateness.take() && !gathers;
+        let change = self.judge.borrow_mut().judge(waits, is_late, Instant::now());
         if let Some(change) = change {
             self.change(change);
         }
-        if done >= BUSY_MIN && self.is_batch() {
+        if done >= BUSY_MIN && !gathers && self.is_batch() {
             self.lateness.look();
         }
     }

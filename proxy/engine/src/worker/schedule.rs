@@ -64,7 +64,7 @@ impl Schedule {
     /// Looks at the load since the last tick. Call it on the worker's thread.
     pub(super) fn tick(&self, connections: usize, metrics: &WorkerRecorder) {
         if let Some(pace) = &self.pace {
-            pace.tick();
+            pace.tick(self.gathers());
         }
         let is_batch = self.pace.as_ref().is_some_and(Pace::is_batch);
         if let Some(gather) = &self.gather {
