@@ -28,6 +28,13 @@ struct Known {
     at_once: u8,
 }
 
+impl Known {
+    /// How many requests to skip before the next is tried.
+    fn pause(self) -> u16 {
+        self.misses.checked_sub(MISSES_MAX).map_or(0, |further| PAUSE << further.min(DOUBLINGS_MAX))
+    }
+}
+
 /// Index of the entry that a path hashes to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PathIndex(usize);
@@ -44,11 +51,13 @@ impl Likely {
         PathIndex(XxHash64::oneshot(cluster as u64, path) as usize % PLACES)
     }
 
-    /// Whether the next request should use direct return.
+    /// Whether the next request should use direct return. After a pause one request is tried, and the others that are
+    /// in progress with it wait for its outcome: with a thousand connections, a thousand would be tried in vain.
     pub(super) fn may(&self, place: PathIndex) -> bool {
         let cell = &self.0[place.0];
         let known = cell.get();
-        cell.set(Known { skip: known.skip.saturating_sub(1), ..known });
+        let skip = known.skip.checked_sub(1).unwrap_or_else(|| known.pause());
+        cell.set(Known { skip, ..known });
         known.skip == 0
     }
 
@@ -60,12 +69,8 @@ impl Likely {
             cell.set(Known { misses: 0, skip: 0, ..known });
             return;
         }
-        let misses = known.misses.saturating_add(1);
-        let skip = match misses.checked_sub(MISSES_MAX) {
-            Some(further) => PAUSE << further.min(DOUBLINGS_MAX),
-            None => 0,
-        };
-        cell.set(Known { misses, skip, ..known });
+        let known = Known { misses: known.misses.saturating_add(1), ..known };
+        cell.set(Known { skip: known.pause(), ..known });
     }
 
     /// How many consecutive bodies followed their heads at once, at most 255.
@@ -106,6 +111,17 @@ mod tests {
         assert!(asked_of(&likely, place, 100_000) < 120, "about one in a thousand after a while");
         let other = likely.place(1, b"/large");
         assert_eq!(asked_of(&likely, other, 1), 1, "another path is not affected");
+    }
+
+    #[test]
+    fn one_of_many_concurrent_requests_is_tried_after_a_pause() {
+        let likely = Likely::default();
+        let place = likely.place(1, b"/small");
+        assert_eq!(asked_of(&likely, place, 16), 8);
+        let tried = (0..9).filter(|_| likely.may(place)).count();
+        assert_eq!(tried, 1, "before the outcome of the first is known");
+        likely.note(place, true);
+        assert!(likely.may(place) && likely.may(place), "after it could");
     }
 
     #[test]
