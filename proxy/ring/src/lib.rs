@@ -15,6 +15,7 @@ mod descriptor;
 mod engine;
 mod epoll;
 mod file;
+mod prefetch;
 mod resident;
 mod socket;
 #[cfg(test)]
@@ -26,5 +27,6 @@ pub use datagrams::when_readable;
 pub use descriptor::Fd;
 pub use engine::{Engine, run};
 pub use file::{close, is_resident, open, open_beneath, read_at, send_file_now, unlink, write_at};
+pub use prefetch::prefetch;
 pub use socket::{RecvOp, SendOp, connect, poll, recv, recv_lent, send};
 pub use uring::{RingError, operations, probe, probe_tokio_uring};

@@ -9,9 +9,15 @@ use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
+
+use sluice_ring::prefetch;
 
 use super::{Connection, Next};
+
+/// Exchanges of a worker whose memory fits into the processor's second-level cache, with what else is used. With more
+/// in progress, one that continues has left that cache since its last turn.
+const CACHED_EXCHANGES: usize = 32;
 
 /// The unused futures of a worker, of a few kilobytes each; the last one was used last.
 #[derive(Default)]
@@ -19,6 +25,8 @@ pub(crate) struct Runners {
     unused: RefCell<Vec<Runner>>,
     /// How many of them no exchange has needed since they were last reaped.
     surplus: Cell<usize>,
+    /// Exchanges in progress.
+    running: Cell<usize>,
 }
 
 impl Runners {
@@ -37,9 +45,30 @@ impl Runners {
         self.surplus.set(unused.len());
     }
 
+    /// Counts an exchange as in progress until the result is dropped.
+    fn count(self: Rc<Self>) -> InProgress {
+        self.running.set(self.running.get() + 1);
+        InProgress(self)
+    }
+
     #[cfg(test)]
     pub(crate) fn unused(&self) -> usize {
         self.unused.borrow().len()
+    }
+}
+
+/// An exchange in progress.
+struct InProgress(Rc<Runners>);
+
+impl InProgress {
+    fn is_far(&self) -> bool {
+        self.0.running.get() > CACHED_EXCHANGES
+    }
+}
+
+impl Drop for InProgress {
+    fn drop(&mut self) {
+        self.0.running.set(self.0.running.get() - 1);
     }
 }
 
@@ -61,6 +90,22 @@ impl Runner {
         let desk = Rc::<Desk>::default();
         Self { running: Box::pin(run(Rc::clone(&desk))), desk }
     }
+
+    /// Continues the exchange of this connection. With `is_far`, its memory has left the caches.
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: *const Connection,
+        is_far: bool,
+    ) -> Poll<(Box<Connection>, Next)> {
+        if is_far {
+            prefetch(connection.cast(), size_of::<Connection>());
+            let running: *const dyn Future<Output = ()> = &raw const *self.running;
+            prefetch(running.cast(), size_of_val(&*self.running));
+        }
+        let _ = self.running.as_mut().poll(cx);
+        self.desk.ended.take().map_or(Poll::Pending, Poll::Ready)
+    }
 }
 
 async fn run(desk: Rc<Desk>) {
@@ -75,14 +120,13 @@ impl Connection {
     /// Runs the exchange whose head was just received.
     pub(super) async fn run_exchange(self: Box<Self>) -> (Box<Self>, Next) {
         let runners = Rc::clone(&self.runners);
+        let in_progress = Rc::clone(&runners).count();
         let mut runner = runners.take();
+        // Only to prefetch it.
+        let connection: *const Self = &raw const *self;
         runner.desk.begun.set(Some(self));
         // If this future is dropped before its end, so is the runner, with the exchange in it.
-        let ended = poll_fn(|cx| {
-            let _ = runner.running.as_mut().poll(cx);
-            runner.desk.ended.take().map_or(Poll::Pending, Poll::Ready)
-        })
-        .await;
+        let ended = poll_fn(|cx| runner.poll(cx, connection, in_progress.is_far())).await;
         runners.unused.borrow_mut().push(runner);
         ended
     }
