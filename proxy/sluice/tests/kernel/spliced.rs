@@ -108,12 +108,16 @@ fn random_streams(after_bytes: u64) {
     eprintln!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
     let mut sent = (0, 0);
-    for _ in 0..rounds() {
+    let mut tunnels = 0;
+    // A stream is spliced in the middle only if it pauses there, as one in ten does: some sixty may have none.
+    let lacks_splice = || proxy.metric("sluice_splice_tunnels_total") == 0;
+    while tunnels < rounds() || (tunnels < rounds() * 10 && lacks_splice()) {
         let (up, down) = (Play::random(&mut random), Play::random(&mut random));
         play(&proxy.tunnel(), up, down);
         sent = (sent.0 + up.bytes as u64, sent.1 + down.bytes as u64);
+        tunnels += 1;
     }
-    let records = proxy.records(rounds() as usize);
+    let records = proxy.records(tunnels as usize);
     let sum = |field: &str| records.iter().map(|record| record[field].as_u64().unwrap()).sum::<u64>();
     assert_eq!((sum("bytes_in"), sum("bytes_out")), sent);
     assert!(records.iter().all(|record| record["reason"].is_null()), "{records:?}");
@@ -121,8 +125,7 @@ fn random_streams(after_bytes: u64) {
     assert_eq!(proxy.metric("sluice_splice_mismatches_total"), 0);
     assert_eq!(proxy.metric("sluice_splice_failures_total"), 0);
     eprintln!(
-        "tunnels {}, spliced {}, bytes {} of {}, back by budget {}, by peer {}, closed {}",
-        rounds(),
+        "tunnels {tunnels}, spliced {}, bytes {} of {}, back by budget {}, by peer {}, closed {}",
         proxy.metric("sluice_splice_tunnels_total"),
         proxy.metric("sluice_splice_bytes_total"),
         sent.0 + sent.1,
