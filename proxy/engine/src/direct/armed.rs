@@ -82,6 +82,7 @@ impl<'a> Armed<'a> {
         received: u32,
         line: Line,
     ) -> Self {
+        direct.likely.begin(place);
         let holding = direct.hold.begin(direct.likely.at_once(place));
         let key = direct.entries.borrow_mut().insert(Entry {
             lease: Arc::clone(lease),
