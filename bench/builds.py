@@ -10,7 +10,7 @@ machine. The result is the median of the ratios of each round, with the range of
 """
 import argparse, contextlib, json, os, re, statistics, subprocess, sys, tempfile, time
 
-from running import end_on_signal, program, sluice
+from running import end_on_signal, sluice, started_nginx
 
 
 def spent(pid):
@@ -19,20 +19,6 @@ def spent(pid):
     for task in os.listdir(f"/proc/{pid}/task"):
         total += int(open(f"/proc/{pid}/task/{task}/schedstat").read().split()[0])
     return total / 1e9
-
-
-def application(folder):
-    """nginx with a file of 1 KB."""
-    os.makedirs(folder + "/www")
-    with open(folder + "/www/1k", "w") as file:
-        file.write("x" * 1024)
-    config = f"""daemon off; worker_processes 1; pid {folder}/pid; error_log {folder}/error.log;
-events {{}} http {{ access_log off; keepalive_requests 1000000000; server {{ listen unix:{folder}/app.sock;
-root {folder}/www; }} client_body_temp_path {folder}/a; proxy_temp_path {folder}/b; fastcgi_temp_path {folder}/c;
-uwsgi_temp_path {folder}/d; scgi_temp_path {folder}/e; }}"""
-    with open(folder + "/nginx.conf", "w") as file:
-        file.write(config)
-    return program(["nginx", "-p", folder, "-c", folder + "/nginx.conf", "-e", folder + "/error.log"])
 
 
 def load(process, port, seconds):
@@ -57,7 +43,7 @@ def main():
     with contextlib.ExitStack() as started:
         folder = started.enter_context(tempfile.TemporaryDirectory())
         os.chmod(folder, 0o755)
-        started.enter_context(application(folder))
+        started.enter_context(started_nginx(folder))
         while not os.path.exists(folder + "/app.sock"):
             time.sleep(0.05)
         config = {"clusters": {"app": {"endpoints": [f"unix:{folder}/app.sock"]}}, "routes": [{"cluster": "app"}]}

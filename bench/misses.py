@@ -10,9 +10,9 @@ connection always has a request under way: callgrind slows sluice by some fifty 
 a file of 1 KB, waits for it. Before each count, each connection has sent requests already. Needs valgrind, wrk, h2load,
 nginx and openssl.
 """
-import argparse, collections, contextlib, json, os, re, subprocess, sys, tempfile, time
+import argparse, collections, os, re, subprocess, sys, tempfile, time
 
-from running import end_on_signal, program
+from running import end_on_signal, sluice, started_nginx
 
 # The connections, and the streams of each over HTTP/2 and TLS.
 CASES = [(50, 0), (200, 0), (500, 0), (1000, 0), (2000, 0), (10, 1), (10, 10), (10, 50)]
@@ -47,67 +47,37 @@ def parts_of(path):
                    "second": counts["DLmr"] + counts["DLmw"]} for part, counts in total.items()}
 
 
-def application(folder):
-    os.makedirs(folder + "/www")
-    with open(folder + "/www/1k", "w") as file:
-        file.write("x" * 1024)
-    with open(folder + "/nginx.conf", "w") as file:
-        file.write(f"""daemon off; worker_processes 1; pid {folder}/pid; error_log {folder}/error.log;
-events {{ worker_connections 8192; }} http {{ access_log off; keepalive_requests 1000000000; keepalive_timeout 600s;
-server {{ listen unix:{folder}/app.sock backlog=4096; root {folder}/www; }} client_body_temp_path {folder}/a;
-proxy_temp_path {folder}/b; fastcgi_temp_path {folder}/c; uwsgi_temp_path {folder}/d; scgi_temp_path {folder}/e; }}""")
-    return program(["nginx", "-p", folder, "-c", folder + "/nginx.conf", "-e", folder + "/error.log"])
-
-
-def configuration(folder):
-    certificate = {"cert": folder + "/cert.pem", "key": folder + "/key.pem"}
+def make_certificate(folder):
     subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-out",
-                    certificate["cert"], "-keyout", certificate["key"]], check=True, capture_output=True)
-    config = {
-        "listeners": [{"name": "plain", "address": "127.0.0.1:0"},
-                      {"name": "tls", "address": "127.0.0.1:0", "tls": {"certificates": [certificate]}}],
-        "clusters": {"default": {"endpoints": [f"unix:{folder}/app.sock"]}},
-        "kernel": {"bypass": "off"}, "workers": 1, "access_log": "off", "admin": "off",
-        "control": f"unix:{folder}/sluice.sock",
-    }
-    with open(folder + "/sluice.json", "w") as file:
-        json.dump(config, file)
+                    folder + "/cert.pem", "-keyout", folder + "/key.pem"], check=True, capture_output=True)
 
 
-@contextlib.contextmanager
-def counted(binary, folder):
-    """sluice in callgrind: its process and the URLs of its listeners."""
-    command = ["valgrind", "--tool=callgrind", "--cache-sim=yes", *CACHES, f"--callgrind-out-file={folder}/counts",
-               binary, "run", "--config", folder + "/sluice.json"]
-    with program(command, stderr=subprocess.PIPE, text=True) as process:
-        ports = []
-        for line in process.stderr:
-            if '"message":"listening"' in line:
-                ports.append(int(json.loads(line)["address"].rsplit(":", 1)[1]))
-            if len(ports) == 2:
-                yield process, f"http://127.0.0.1:{ports[0]}/1k", f"https://127.0.0.1:{ports[1]}/1k"
-                return
-        sys.exit(f"{binary} does not start in callgrind")
-
-
-def load(urls, connections, streams, seconds):
+def load(port, connections, streams, seconds):
     """The number of requests that were answered."""
     if streams:
-        command = ["h2load", "-t1", f"-c{connections}", f"-m{streams}", f"-n{seconds * 1000}", urls[1]]
-        said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        return int(re.search(r"(\d+) succeeded, 0 failed", said)[1])
-    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "30s", urls[0]]
-    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    if "Non-2xx" in said:
+        command = ["h2load", "-t1", f"-c{connections}", f"-m{streams}", f"-n{seconds * 1000}"]
+        url, answered = f"https://127.0.0.1:{port}/1k", r"(\d+) succeeded, 0 failed"
+    else:
+        command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "30s"]
+        url, answered = f"http://127.0.0.1:{port}/1k", r"(\d+) requests in"
+    said = subprocess.run([*command, url], check=True, capture_output=True, text=True).stdout
+    found = re.search(answered, said)
+    if "Non-2xx" in said or not found:
         sys.exit(said)
-    return int(re.search(r"(\d+) requests in", said)[1])
+    return int(found[1])
 
 
 def measured(binary, folder, connections, streams):
-    with counted(binary, folder) as (process, *urls):
-        load(urls, connections, streams, 5)
+    listener = {"name": "main", "address": "127.0.0.1:0"}
+    if streams:
+        listener["tls"] = {"certificates": [{"cert": folder + "/cert.pem", "key": folder + "/key.pem"}]}
+    config = {"listeners": [listener], "clusters": {"default": {"endpoints": [f"unix:{folder}/app.sock"]}},
+              "kernel": {"bypass": "off"}}
+    under = ["valgrind", "--tool=callgrind", "--cache-sim=yes", *CACHES, f"--callgrind-out-file={folder}/counts"]
+    with sluice(binary, config, folder, "sluice", under) as (process, port):
+        load(port, connections, streams, 5)
         subprocess.run(["callgrind_control", "-z", str(process.pid)], check=True, capture_output=True)
-        requests = load(urls, connections, streams, 15)
+        requests = load(port, connections, streams, 15)
     parts = parts_of(folder + "/counts")
     return {"connections": connections, "streams": streams, "requests": requests,
             "parts": {part: {key: round(value / requests, 1) for key, value in counts.items()}
@@ -140,8 +110,8 @@ def main():
     cases = []
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
-        configuration(folder)
-        with application(folder):
+        make_certificate(folder)
+        with started_nginx(folder):
             time.sleep(0.5)
             for connections, streams in CASES:
                 cases.append(measured(arguments.sluice, folder, connections, streams))
