@@ -1,4 +1,4 @@
-//! Tells the processor which memory is needed next.
+//! Tells the processor which memory is needed next. Here because the layers above have no unsafe code.
 #![allow(unsafe_code, reason = "the instruction takes an address")]
 
 /// Bytes that a processor loads at a time.
@@ -22,5 +22,14 @@ pub fn prefetch(at: *const u8, bytes: usize) {
         }
         #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
         let _ = line;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn any_address_may_be_prefetched() {
+        super::prefetch(std::ptr::null(), 1000);
+        super::prefetch(std::ptr::without_provenance(usize::MAX - 100), 1000);
     }
 }

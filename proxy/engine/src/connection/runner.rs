@@ -3,7 +3,8 @@
 //! The future of an exchange takes a few kilobytes, and an idle connection must not keep them. A new future would be
 //! built on the stack and copied to the heap as a whole, twice, although nearly all of it is still unused. So a worker
 //! keeps futures that have finished an exchange, and the next exchange starts in the one that was used last, whose
-//! memory is still in the processor's cache.
+//! memory is still in the processor's cache. With more exchanges than the cache has room for, each is prefetched before
+//! it continues.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -26,7 +27,7 @@ pub(crate) struct Runners {
     /// How many of them no exchange has needed since they were last reaped.
     surplus: Cell<usize>,
     /// Exchanges in progress.
-    running: Cell<usize>,
+    exchanges: Cell<usize>,
 }
 
 impl Runners {
@@ -45,30 +46,30 @@ impl Runners {
         self.surplus.set(unused.len());
     }
 
-    /// Counts an exchange as in progress until the result is dropped.
-    fn count(self: Rc<Self>) -> InProgress {
-        self.running.set(self.running.get() + 1);
-        InProgress(self)
-    }
-
     #[cfg(test)]
     pub(crate) fn unused(&self) -> usize {
         self.unused.borrow().len()
     }
 }
 
-/// An exchange in progress.
-struct InProgress(Rc<Runners>);
+/// The place of an exchange among those in progress, until it is dropped.
+struct ExchangePlace(Rc<Runners>);
 
-impl InProgress {
+impl ExchangePlace {
+    fn take(runners: &Rc<Runners>) -> Self {
+        runners.exchanges.set(runners.exchanges.get() + 1);
+        Self(Rc::clone(runners))
+    }
+
+    /// Whether the exchange has left the caches since its last turn.
     fn is_far(&self) -> bool {
-        self.0.running.get() > CACHED_EXCHANGES
+        self.0.exchanges.get() > CACHED_EXCHANGES
     }
 }
 
-impl Drop for InProgress {
+impl Drop for ExchangePlace {
     fn drop(&mut self) {
-        self.0.running.set(self.0.running.get() - 1);
+        self.0.exchanges.set(self.0.exchanges.get() - 1);
     }
 }
 
@@ -119,15 +120,14 @@ async fn run(desk: Rc<Desk>) {
 impl Connection {
     /// Runs the exchange whose head was just received.
     pub(super) async fn run_exchange(self: Box<Self>) -> (Box<Self>, Next) {
-        let runners = Rc::clone(&self.runners);
-        let in_progress = Rc::clone(&runners).count();
-        let mut runner = runners.take();
+        let place = ExchangePlace::take(&self.runners);
+        let mut runner = place.0.take();
         // Only to prefetch it.
         let connection: *const Self = &raw const *self;
         runner.desk.begun.set(Some(self));
         // If this future is dropped before its end, so is the runner, with the exchange in it.
-        let ended = poll_fn(|cx| runner.poll(cx, connection, in_progress.is_far())).await;
-        runners.unused.borrow_mut().push(runner);
+        let ended = poll_fn(|cx| runner.poll(cx, connection, place.is_far())).await;
+        place.0.unused.borrow_mut().push(runner);
         ended
     }
 }
